@@ -1,0 +1,2 @@
+//! The `phonograph` command.
+fn main() {}
