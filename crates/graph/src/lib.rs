@@ -1,1 +1,41 @@
-//! Placeholder while the crate is being laid out.
+//! The intermediate representation of GPU task graphs.
+//!
+//! Everything that produces work (a builder, a capture, an import) produces a [`ComputeGraph`]; everything that
+//! consumes work (planners, backends, pictures) takes one, or a plan of one. This crate does no I/O, starts no
+//! thread, asks no clock and has no `unsafe`: same input, same bytes out.
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod builder;
+mod dtype;
+mod edge;
+mod error;
+mod expr;
+mod graph;
+mod ids;
+mod infer;
+mod library;
+mod node;
+mod region;
+mod topology;
+mod validate;
+mod view;
+
+pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
+pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
+pub use dtype::{DType, ParseScalarError, Scalar};
+pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
+pub use error::{CyclePath, GraphError, NamedNode};
+pub use expr::{
+    BinaryOp, CompareOp, Expr, ExprBuilder, ExprError, MAX_EXPR_OPS, Op, UnaryOp, Value, ValueId,
+};
+pub use graph::ComputeGraph;
+pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};
+pub use library::{LibraryKernel, OperandError, ReduceOp};
+pub use node::{
+    Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
+    KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
+};
+pub use region::{Access, Effects, Region};
+pub use validate::MAX_NESTING;
+pub use view::{MAX_RANK, Shape, View, ViewError};

@@ -1,0 +1,580 @@
+//! Elementwise expressions: what one element of the output is, as a function of one element of each input.
+//!
+//! An expression is straight-line code in single-assignment form. It knows nothing of shapes: the node that
+//! uses it gives a view for each input (broadcast to the shape of the outputs) and for each output. Types are
+//! checked as the expression is built, so whoever holds an [`Expr`] holds a well-typed one. Backends interpret
+//! it, vectorise it or generate source from it; planners fuse expressions by concatenating them.
+//!
+//! ```
+//! use phonograph_graph::{DType, Expr};
+//!
+//! // gelu-like: 0.5 x (1 + erf(x / sqrt 2))
+//! let expr = Expr::build(|e| {
+//!     let x = e.input(DType::F32);
+//!     let t = (x * e.f32(std::f32::consts::FRAC_1_SQRT_2)).erf();
+//!     e.output(x * (t + e.f32(1.0)) * e.f32(0.5));
+//! })?;
+//! assert_eq!((expr.inputs().len(), expr.outputs().len()), (1, 1));
+//! # Ok::<(), phonograph_graph::ExprError>(())
+//! ```
+
+use std::cell::RefCell;
+use std::ops;
+
+use crate::{DType, Scalar};
+
+/// The most operations an expression may have; a bound on what is read from files and what fusion may grow.
+pub const MAX_EXPR_OPS: usize = 4096;
+
+/// A value of an expression: the result of the operation at this position.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ValueId(pub u16);
+
+impl ValueId {
+    /// Position of the operation that makes this value.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Operations of one operand.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)] // Each is the operation of its name.
+pub enum UnaryOp {
+    Neg,
+    Abs,
+    /// Logical for bool, bitwise for integers.
+    Not,
+    Exp,
+    /// Natural logarithm.
+    Log,
+    Tanh,
+    /// The error function.
+    Erf,
+    Sqrt,
+    /// Rounds towards minus infinity.
+    Floor,
+}
+
+/// Operations of two operands of one type.
+///
+/// Integer arithmetic wraps; division by zero of integers gives 0, and so does the remainder (a device kernel must not trap).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)] // Each is the operation of its name.
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    /// Remainder with the sign of the dividend.
+    Rem,
+    /// The smaller; of a NaN and a number, the number.
+    Min,
+    /// The larger; of a NaN and a number, the number.
+    Max,
+    /// Logical for bool, bitwise for integers.
+    And,
+    Or,
+    Xor,
+}
+
+/// Comparisons of two operands of one type; the result is bool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)] // Each is the comparison of its name.
+pub enum CompareOp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// One operation of an expression; operands are earlier values.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Op {
+    /// The element of input `0`, converted to [`DType::computed`] of its type.
+    Input(u16),
+    /// The value of scalar argument `0`: a constant of the node or a slot.
+    Param(u16),
+    /// A constant.
+    Const(Scalar),
+    /// The position of the element along an axis of the output, as u32.
+    Index(u8),
+    /// See [`UnaryOp`].
+    Unary(UnaryOp, ValueId),
+    /// See [`BinaryOp`].
+    Binary(BinaryOp, ValueId, ValueId),
+    /// See [`CompareOp`].
+    Compare(CompareOp, ValueId, ValueId),
+    /// `Select(c, a, b)`: `a` where `c` holds, else `b`.
+    Select(ValueId, ValueId, ValueId),
+    /// Conversion. Float to integer truncates and saturates, NaN becomes 0; integer to integer wraps; anything to bool asks whether it differs from 0.
+    Cast(DType, ValueId),
+    /// A random u32, by counter: word `index % 4` of Philox4x32-10 with counter words `[index / 4, counter, 0, 0]` and key
+    /// words `[key, 0]` (Salmon et al., SC 2011). All three operands are u32.
+    Philox {
+        /// Which random number.
+        index: ValueId,
+        /// Which draw; kept in device memory and advanced by the graph, so that replays differ.
+        counter: ValueId,
+        /// The seed.
+        key: ValueId,
+    },
+}
+
+impl Op {
+    /// The operands, in order; unused places are `None`.
+    pub const fn operands(&self) -> [Option<ValueId>; 3] {
+        match *self {
+            Op::Input(_) | Op::Param(_) | Op::Const(_) | Op::Index(_) => [None, None, None],
+            Op::Unary(_, a) | Op::Cast(_, a) => [Some(a), None, None],
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => [Some(a), Some(b), None],
+            Op::Select(c, a, b) => [Some(c), Some(a), Some(b)],
+            Op::Philox { index, counter, key } => [Some(index), Some(counter), Some(key)],
+        }
+    }
+}
+
+/// Why an expression is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExprError {
+    /// An operand that is not an earlier value.
+    #[error("operation {at} uses value {operand}, which does not come before it")]
+    Operand {
+        /// Position of the operation.
+        at: usize,
+        /// The operand.
+        operand: usize,
+    },
+    /// An operation that its operand types do not have.
+    #[error("operation {at}: {op} is not defined for {types}")]
+    Types {
+        /// Position of the operation.
+        at: usize,
+        /// Its name.
+        op: String,
+        /// The operand types.
+        types: String,
+    },
+    /// An input or parameter that was not declared.
+    #[error("operation {at} refers to {what} {index}, of which there are {count}")]
+    Undeclared {
+        /// Position of the operation.
+        at: usize,
+        /// `input` or `parameter`.
+        what: &'static str,
+        /// The number used.
+        index: usize,
+        /// How many are declared.
+        count: usize,
+    },
+    /// An output whose value does not exist or cannot be stored as its type.
+    #[error("output {index} of type {dtype} cannot hold {what}")]
+    Output {
+        /// Which output.
+        index: usize,
+        /// Its declared type.
+        dtype: DType,
+        /// What it was given.
+        what: String,
+    },
+    /// Too many operations, inputs or outputs.
+    #[error("an expression of {0} operations; the most is {MAX_EXPR_OPS}")]
+    TooLarge(usize),
+    /// No output: the expression would do nothing.
+    #[error("an expression needs at least one output")]
+    NoOutput,
+}
+
+/// A well-typed elementwise expression.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Expr {
+    inputs: Vec<DType>,
+    params: Vec<DType>,
+    ops: Vec<Op>,
+    types: Vec<DType>,
+    outputs: Vec<(ValueId, DType)>,
+}
+
+impl Expr {
+    /// Checks and assembles an expression from its parts. O(operations).
+    pub fn new(
+        inputs: Vec<DType>,
+        params: Vec<DType>,
+        ops: Vec<Op>,
+        outputs: Vec<(ValueId, DType)>,
+    ) -> Result<Self, ExprError> {
+        let size = ops.len() + inputs.len() + params.len() + outputs.len();
+        if size > MAX_EXPR_OPS {
+            return Err(ExprError::TooLarge(size));
+        }
+        let mut types = Vec::with_capacity(ops.len());
+        for (at, op) in ops.iter().enumerate() {
+            types.push(result_type(at, op, &types, &inputs, &params)?);
+        }
+        if outputs.is_empty() {
+            return Err(ExprError::NoOutput);
+        }
+        for (index, &(value, dtype)) in outputs.iter().enumerate() {
+            let what = match types.get(value.index()) {
+                Some(&t) if t == dtype.computed() => continue,
+                Some(t) => format!("a value of type {t}; cast it first"),
+                None => format!("value {}, which does not exist", value.0),
+            };
+            return Err(ExprError::Output { index, dtype, what });
+        }
+        Ok(Self { inputs, params, ops, types, outputs })
+    }
+
+    /// Builds an expression with operators; see the [module example](self). The first mistake made inside is the error.
+    pub fn build(body: impl FnOnce(&ExprBuilder)) -> Result<Self, ExprError> {
+        let builder = ExprBuilder { parts: RefCell::new(Parts::default()) };
+        body(&builder);
+        let Parts { inputs, params, ops, outputs } = builder.parts.into_inner();
+        Expr::new(inputs, params, ops, outputs)
+    }
+
+    /// Storage types of the inputs.
+    pub fn inputs(&self) -> &[DType] {
+        &self.inputs
+    }
+
+    /// Types of the scalar parameters.
+    pub fn params(&self) -> &[DType] {
+        &self.params
+    }
+
+    /// The operations, each using earlier values only.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// The type of a value.
+    pub fn type_of(&self, value: ValueId) -> DType {
+        self.types[value.index()]
+    }
+
+    /// The outputs: which value is stored, as which type.
+    pub fn outputs(&self) -> &[(ValueId, DType)] {
+        &self.outputs
+    }
+}
+
+fn result_type(
+    at: usize,
+    op: &Op,
+    types: &[DType],
+    inputs: &[DType],
+    params: &[DType],
+) -> Result<DType, ExprError> {
+    let mut operands = [DType::Bool; 3];
+    for (slot, value) in operands.iter_mut().zip(op.operands()) {
+        if let Some(value) = value {
+            *slot = *types
+                .get(value.index())
+                .ok_or(ExprError::Operand { at, operand: value.index() })?;
+        }
+    }
+    let [a, b, c] = operands;
+    let bad = |op: &dyn std::fmt::Debug, types: &[DType]| {
+        let types: Vec<_> = types.iter().map(|t| t.name()).collect();
+        Err(ExprError::Types { at, op: format!("{op:?}"), types: types.join(" and ") })
+    };
+    let declared = |what, index: u16, table: &[DType]| {
+        let (index, count) = (index as usize, table.len());
+        let undeclared = ExprError::Undeclared { at, what, index, count };
+        table.get(index).map(|t| t.computed()).ok_or(undeclared)
+    };
+    match *op {
+        Op::Input(i) => declared("input", i, inputs),
+        Op::Param(i) => declared("parameter", i, params),
+        Op::Const(scalar) if scalar.dtype() == scalar.dtype().computed() => Ok(scalar.dtype()),
+        Op::Const(scalar) => bad(&"Const", &[scalar.dtype()]),
+        Op::Index(axis) if (axis as usize) < crate::MAX_RANK => Ok(DType::U32),
+        Op::Index(axis) => bad(&format!("Index along axis {axis}"), &[]),
+        Op::Unary(op, _) => {
+            let fits = match op {
+                UnaryOp::Neg | UnaryOp::Abs => !matches!(a, DType::Bool | DType::U32),
+                UnaryOp::Not => !a.is_float(),
+                _ => a.is_float(),
+            };
+            if fits { Ok(a) } else { bad(&op, &[a]) }
+        }
+        Op::Binary(op, ..) => {
+            let fits = match op {
+                BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !a.is_float(),
+                _ => a != DType::Bool,
+            };
+            if fits && a == b { Ok(a) } else { bad(&op, &[a, b]) }
+        }
+        Op::Compare(op, ..) => {
+            if a == b {
+                Ok(DType::Bool)
+            } else {
+                bad(&op, &[a, b])
+            }
+        }
+        Op::Select(..) => {
+            if a == DType::Bool && b == c {
+                Ok(b)
+            } else {
+                bad(&"Select", &[a, b, c])
+            }
+        }
+        Op::Cast(to, _) if to == to.computed() => Ok(to),
+        Op::Cast(to, _) => bad(&format!("Cast to the storage type {to}"), &[a]),
+        Op::Philox { .. } => {
+            if [a, b, c] == [DType::U32; 3] {
+                Ok(DType::U32)
+            } else {
+                bad(&"Philox", &[a, b, c])
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    inputs: Vec<DType>,
+    params: Vec<DType>,
+    ops: Vec<Op>,
+    outputs: Vec<(ValueId, DType)>,
+}
+
+/// Collects the operations of an expression; made by [`Expr::build`].
+pub struct ExprBuilder {
+    parts: RefCell<Parts>,
+}
+
+/// A value inside [`Expr::build`]: arithmetic on it appends operations.
+#[derive(Clone, Copy)]
+pub struct Value<'e> {
+    builder: &'e ExprBuilder,
+    id: ValueId,
+}
+
+impl ExprBuilder {
+    fn push(&self, op: Op) -> Value<'_> {
+        let ops = &mut self.parts.borrow_mut().ops;
+        // Past the limit the id saturates: `Expr::new` then reports `TooLarge`, the first thing it checks.
+        let id = ValueId(ops.len().min(u16::MAX as usize) as u16);
+        ops.push(op);
+        Value { builder: self, id }
+    }
+
+    /// Declares the next input, stored as `dtype`, and loads it.
+    pub fn input(&self, dtype: DType) -> Value<'_> {
+        let index = {
+            let inputs = &mut self.parts.borrow_mut().inputs;
+            inputs.push(dtype);
+            inputs.len() - 1
+        };
+        self.push(Op::Input(index as u16))
+    }
+
+    /// Declares the next scalar parameter.
+    pub fn param(&self, dtype: DType) -> Value<'_> {
+        let index = {
+            let params = &mut self.parts.borrow_mut().params;
+            params.push(dtype);
+            params.len() - 1
+        };
+        self.push(Op::Param(index as u16))
+    }
+
+    /// A constant.
+    pub fn constant(&self, value: impl Into<Scalar>) -> Value<'_> {
+        self.push(Op::Const(value.into()))
+    }
+
+    /// A constant of type f32.
+    pub fn f32(&self, value: f32) -> Value<'_> {
+        self.constant(value)
+    }
+
+    /// The element's position along `axis` of the output, as u32.
+    pub fn index(&self, axis: u8) -> Value<'_> {
+        self.push(Op::Index(axis))
+    }
+
+    /// A counter-based random u32; see [`Op::Philox`].
+    pub fn philox<'e>(&'e self, index: Value<'e>, counter: Value<'e>, key: Value<'e>) -> Value<'e> {
+        self.push(Op::Philox { index: index.id, counter: counter.id, key: key.id })
+    }
+
+    /// Declares the next output: `value`, stored as its own type.
+    pub fn output(&self, value: Value<'_>) {
+        let dtype = value.dtype();
+        self.output_as(value, dtype);
+    }
+
+    /// Declares the next output, stored as `dtype` (a storage type of the value's type).
+    pub fn output_as(&self, value: Value<'_>, dtype: DType) {
+        self.parts.borrow_mut().outputs.push((value.id, dtype));
+    }
+}
+
+impl<'e> Value<'e> {
+    /// The value's type; `f32` for a value that is already in error (the error is reported by [`Expr::build`]).
+    fn dtype(self) -> DType {
+        let parts = self.builder.parts.borrow();
+        let mut types = Vec::with_capacity(parts.ops.len());
+        for (at, op) in parts.ops.iter().enumerate().take(self.id.index() + 1) {
+            match result_type(at, op, &types, &parts.inputs, &parts.params) {
+                Ok(t) => types.push(t),
+                Err(_) => return DType::F32,
+            }
+        }
+        types.last().copied().unwrap_or(DType::F32)
+    }
+
+    fn unary(self, op: UnaryOp) -> Self {
+        self.builder.push(Op::Unary(op, self.id))
+    }
+
+    fn binary(self, op: BinaryOp, other: Self) -> Self {
+        self.builder.push(Op::Binary(op, self.id, other.id))
+    }
+
+    fn compare(self, op: CompareOp, other: Self) -> Self {
+        self.builder.push(Op::Compare(op, self.id, other.id))
+    }
+
+    /// Conversion; see [`Op::Cast`].
+    pub fn cast(self, to: DType) -> Self {
+        self.builder.push(Op::Cast(to, self.id))
+    }
+
+    /// `a` where this bool holds, else `b`.
+    pub fn select(self, a: Self, b: Self) -> Self {
+        self.builder.push(Op::Select(self.id, a.id, b.id))
+    }
+}
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $method:ident => $op:ident),* $(,)?) => {
+        impl<'e> Value<'e> {$(
+            $(#[$doc])*
+            pub fn $method(self) -> Self {
+                self.unary(UnaryOp::$op)
+            }
+        )*}
+    };
+}
+unary_methods! {
+    /// Absolute value.
+    abs => Abs,
+    /// e to this power.
+    exp => Exp,
+    /// Natural logarithm.
+    log => Log,
+    /// Hyperbolic tangent.
+    tanh => Tanh,
+    /// The error function.
+    erf => Erf,
+    /// Square root.
+    sqrt => Sqrt,
+    /// The largest integer not above.
+    floor => Floor,
+}
+
+macro_rules! binary_methods {
+    ($($(#[$doc:meta])* $method:ident => $kind:ident $op:path),* $(,)?) => {
+        impl<'e> Value<'e> {$(
+            $(#[$doc])*
+            pub fn $method(self, other: Self) -> Self {
+                self.$kind($op, other)
+            }
+        )*}
+    };
+}
+binary_methods! {
+    /// The smaller of two.
+    min => binary BinaryOp::Min,
+    /// The larger of two.
+    max => binary BinaryOp::Max,
+    /// Whether both are equal.
+    equal => compare CompareOp::Eq,
+    /// Whether both differ.
+    not_equal => compare CompareOp::Ne,
+    /// Whether this is less.
+    less => compare CompareOp::Lt,
+    /// Whether this is less or equal.
+    less_equal => compare CompareOp::Le,
+    /// Whether this is greater.
+    greater => compare CompareOp::Gt,
+    /// Whether this is greater or equal.
+    greater_equal => compare CompareOp::Ge,
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident),*) => {$(
+        impl<'e> ops::$trait for Value<'e> {
+            type Output = Value<'e>;
+            fn $method(self, other: Self) -> Self {
+                self.binary(BinaryOp::$op, other)
+            }
+        }
+    )*};
+}
+operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem, BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor);
+
+impl<'e> ops::Neg for Value<'e> {
+    type Output = Value<'e>;
+    fn neg(self) -> Self {
+        self.unary(UnaryOp::Neg)
+    }
+}
+
+impl<'e> ops::Not for Value<'e> {
+    type Output = Value<'e>;
+    fn not(self) -> Self {
+        self.unary(UnaryOp::Not)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_named() {
+        let mixed = Expr::build(|e| {
+            let x = e.input(DType::F32);
+            let n = e.input(DType::I32);
+            e.output(x + n);
+        });
+        assert_eq!(
+            mixed.unwrap_err().to_string(),
+            "operation 2: Add is not defined for f32 and i32"
+        );
+        let stored = Expr::build(|e| {
+            let x = e.input(DType::F32);
+            e.output_as(x, DType::I32);
+        });
+        assert!(matches!(stored, Err(ExprError::Output { index: 0, .. })));
+        assert_eq!(Expr::build(|_| {}), Err(ExprError::NoOutput));
+        let forward = vec![Op::Unary(UnaryOp::Neg, ValueId(0))];
+        assert!(Expr::new(vec![], vec![], forward, vec![(ValueId(0), DType::F32)]).is_err());
+        let endless = Expr::build(|e| {
+            let mut x = e.input(DType::F32);
+            for _ in 0..70_000 {
+                x = x + x;
+            }
+            e.output_as(x, DType::F32);
+        });
+        assert!(matches!(endless, Err(ExprError::TooLarge(_))));
+    }
+
+    #[test]
+    fn storage_types_compute_wider() {
+        let expr = Expr::build(|e| {
+            let x = e.input(DType::F16);
+            e.output_as(x * x, DType::BF16);
+        })
+        .unwrap();
+        assert_eq!(expr.type_of(ValueId(0)), DType::F32);
+        assert_eq!(expr.outputs(), &[(ValueId(1), DType::BF16)]);
+    }
+}

@@ -1,0 +1,252 @@
+//! The graph: nodes, buffers, slots and edges, immutable once built.
+
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
+
+use crate::{
+    Access, Adjacency, Buffer, BufferId, BufferRole, Condition, Edge, EdgeData, Effects, Node,
+    NodeId, NodeKind, Region, Slot, SlotId,
+};
+
+/// A directed acyclic graph of device operations: the one representation that everything that produces work
+/// produces and everything that consumes work takes.
+///
+/// Made by [`GraphBuilder::build`](crate::GraphBuilder::build), which validates it: ids are in range, operands
+/// lie within their buffers, kernels accept their operands, and there is no cycle. Storage is dense, about
+/// 200 bytes a node with its edges, arguments apart.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ComputeGraph {
+    pub(crate) name: Arc<str>,
+    pub(crate) nodes: Box<[Node]>,
+    pub(crate) buffers: Box<[Buffer]>,
+    pub(crate) slots: Box<[Slot]>,
+    pub(crate) predecessors: Adjacency,
+    pub(crate) successors: Adjacency,
+    /// Data of the edge to each entry of `predecessors.targets()`; `None` when every edge is full.
+    pub(crate) edge_data: Option<Box<[EdgeData]>>,
+    pub(crate) order: Box<[NodeId]>,
+}
+
+impl ComputeGraph {
+    /// The graph's name, for people; may be empty.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of nodes, not counting those of child graphs and bodies.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Number of edges, not counting those of child graphs and bodies.
+    pub fn edge_count(&self) -> usize {
+        self.predecessors.targets().len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// All nodes, in creation order; a node's id is its place.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Ids of all nodes, in creation order.
+    pub fn node_ids(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// The node with this id.
+    ///
+    /// # Panics
+    /// If the id is not of this graph; [`get`](Self::get) asks.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The node with this id, if the graph has it.
+    pub fn get(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.index())
+    }
+
+    /// All declared buffers; a buffer's id is its place.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// The buffer with this id.
+    ///
+    /// # Panics
+    /// If the id is not of this graph.
+    pub fn buffer(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.index()]
+    }
+
+    /// All declared slots; a slot's id is its place.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The slot with this id.
+    ///
+    /// # Panics
+    /// If the id is not of this graph.
+    pub fn slot(&self, id: SlotId) -> &Slot {
+        &self.slots[id.index()]
+    }
+
+    /// The nodes that `id` depends on, in the order in which the dependencies were given.
+    pub fn predecessors(&self, id: NodeId) -> &[NodeId] {
+        self.predecessors.of(id)
+    }
+
+    /// The nodes that depend on `id`.
+    pub fn successors(&self, id: NodeId) -> &[NodeId] {
+        self.successors.of(id)
+    }
+
+    /// The edges into `id`, in the order in which they were given.
+    pub fn incoming(&self, id: NodeId) -> impl ExactSizeIterator<Item = Edge> + '_ {
+        self.predecessors.range(id).map(move |at| Edge {
+            from: self.predecessors.targets()[at],
+            to: id,
+            data: self.edge_data.as_ref().map_or(EdgeData::FULL, |data| data[at]),
+        })
+    }
+
+    /// All edges, grouped by consumer.
+    pub fn edges(&self) -> impl Iterator<Item = Edge> + '_ {
+        self.node_ids().flat_map(|id| self.incoming(id))
+    }
+
+    /// Whether some edge is not a full one.
+    pub fn has_weak_edges(&self) -> bool {
+        self.edge_data.is_some()
+    }
+
+    /// The incoming adjacency, for algorithms over the whole graph.
+    pub fn predecessor_lists(&self) -> &Adjacency {
+        &self.predecessors
+    }
+
+    /// The outgoing adjacency, for algorithms over the whole graph.
+    pub fn successor_lists(&self) -> &Adjacency {
+        &self.successors
+    }
+
+    /// A topological order; creation order wherever that is one.
+    pub fn topological_order(&self) -> &[NodeId] {
+        &self.order
+    }
+
+    /// Whether a path leads from `a` to `b`; a node does not reach itself. O(nodes + edges).
+    pub fn is_reachable(&self, a: NodeId, b: NodeId) -> bool {
+        if a.index() >= self.nodes.len() || b.index() >= self.nodes.len() {
+            return false;
+        }
+        let mut seen = FixedBitSet::with_capacity(self.nodes.len());
+        let mut stack = vec![a];
+        while let Some(node) = stack.pop() {
+            for &next in self.successors(node) {
+                if next == b {
+                    return true;
+                }
+                if !seen.put(next.index()) {
+                    stack.push(next);
+                }
+            }
+        }
+        false
+    }
+
+    /// What a node may touch, in terms of this graph's buffers. O(operands), for a node with inner graphs O(their operands).
+    pub fn effects(&self, id: NodeId) -> Effects {
+        effects_of(&self.nodes[id.index()])
+    }
+}
+
+pub(crate) fn effects_of(node: &Node) -> Effects {
+    let mut found = SmallVec::new();
+    match &node.kind {
+        NodeKind::Kernel(kernel) => {
+            found.extend(kernel.args.iter().filter_map(|arg| arg.effect()));
+            // A kernel known by name alone may touch anything; one that declares operands touches those.
+            let undeclared = matches!(kernel.kernel, crate::KernelRef::Named(_));
+            if found.is_empty() && undeclared {
+                return Effects::Unknown;
+            }
+        }
+        NodeKind::Memcpy(copy) => {
+            match (copy.src.region(copy.extent), copy.dst.region(copy.extent)) {
+                (Some(src), Some(dst)) => {
+                    found.push((src, Access::Read));
+                    found.push((dst, partial_if(copy.dst.pitch > copy.extent.width)));
+                }
+                _ => return Effects::Unknown,
+            }
+        }
+        NodeKind::Memset(set) => match set.dst.region(set.extent) {
+            Some(dst) => found.push((dst, partial_if(set.dst.pitch > set.extent.width))),
+            None => return Effects::Unknown,
+        },
+        NodeKind::Host(host) if host.effects.is_empty() => return Effects::Unknown,
+        NodeKind::Host(host) => found.extend(host.effects.iter().copied()),
+        NodeKind::Empty => {}
+        // What outsiders do before or after an external event is not for this graph to know.
+        NodeKind::EventRecord(_) | NodeKind::EventWait(_) => return Effects::Unknown,
+        NodeKind::Alloc(buffer) | NodeKind::Free(buffer) => {
+            let whole = Region { buffer: *buffer, offset: 0, bytes: u64::MAX };
+            found.push((whole, Access::Write));
+        }
+        NodeKind::Child(graph) => {
+            if !inner_effects(graph, &mut found) {
+                return Effects::Unknown;
+            }
+        }
+        NodeKind::Conditional(conditional) => {
+            match conditional.condition {
+                Condition::Value(view) => found.push((view.region(), Access::Read)),
+                Condition::Handle(_) => return Effects::Unknown,
+            }
+            let from = found.len();
+            if !conditional.bodies.iter().all(|body| inner_effects(body, &mut found)) {
+                return Effects::Unknown;
+            }
+            // A body may not run, so what it writes may also be left as it was.
+            for (_, access) in &mut found[from..] {
+                if *access == Access::Write {
+                    *access = Access::ReadWrite;
+                }
+            }
+        }
+    }
+    Effects::Known(found)
+}
+
+/// Writing fewer bytes than the region spans leaves the gaps as they were.
+const fn partial_if(gaps: bool) -> Access {
+    if gaps { Access::ReadWrite } else { Access::Write }
+}
+
+/// Adds what the nodes of an inner graph do to buffers of the graph around it; false if something unknown.
+fn inner_effects(graph: &ComputeGraph, found: &mut SmallVec<[(Region, Access); 4]>) -> bool {
+    let merged_from = found.len();
+    for node in &graph.nodes {
+        let Effects::Known(effects) = effects_of(node) else { return false };
+        for (region, access) in effects {
+            let BufferRole::Outer(buffer) = graph.buffer(region.buffer).role else { continue };
+            let region = Region { buffer, ..region };
+            // The order inside does not show outside: several accesses to one region are one, both ways.
+            match found[merged_from..].iter_mut().find(|(r, _)| *r == region) {
+                Some((_, known)) if *known != access => *known = Access::ReadWrite,
+                Some(_) => {}
+                None => found.push((region, access)),
+            }
+        }
+    }
+    true
+}
