@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{Access, BufferId, DType, Scalar, SlotId};
 
 /// Where a buffer lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Space {
     /// Memory of the device with this ordinal.
     Device(u32),

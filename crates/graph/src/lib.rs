@@ -17,6 +17,7 @@ mod infer;
 mod library;
 mod node;
 mod region;
+mod schedule;
 mod topology;
 mod validate;
 mod view;
@@ -37,5 +38,6 @@ pub use node::{
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
 pub use region::{Access, Effects, Region};
+pub use schedule::{MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;
 pub use view::{MAX_RANK, Shape, View, ViewError};
