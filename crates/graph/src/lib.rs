@@ -37,7 +37,7 @@ pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
-pub use region::{Access, Effects, Region};
+pub use region::{Access, Effects, Operands, Region};
 pub use schedule::{MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;
 pub use view::{MAX_RANK, Shape, View, ViewError};

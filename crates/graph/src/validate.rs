@@ -1,11 +1,11 @@
 //! What every node of a graph must satisfy, checked once, at build.
 
-use crate::graph::effects_of;
+use crate::graph::operands_of;
 use crate::library::OperandError;
 use crate::{
     Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind, DType,
-    Effects, Expr, Extent, GraphError, KernelNode, KernelRef, NamedNode, Node, NodeId, NodeKind,
-    Pitched, Region, Slot, SlotId, Target, View,
+    Expr, Extent, GraphError, KernelNode, KernelRef, NamedNode, Node, NodeId, NodeKind, Pitched,
+    Slot, SlotId, Target, View,
 };
 
 /// How deep child graphs and bodies may nest. A bound, so that walking down them can be recursive.
@@ -127,17 +127,7 @@ fn check_buffer<'a>(
 
 /// Every byte that a node touches lies in a declared buffer, and a slot's buffer is used as declared.
 fn check_regions(tables: &Tables, id: NodeId, node: &Node) -> Result<(), GraphError> {
-    let mut ends: Vec<(Region, Access)> = Vec::new();
-    // Effects are unknown as a whole when one end of a copy is; the other end must still be right.
-    if let NodeKind::Memcpy(copy) = &node.kind {
-        ends.extend(copy.src.region(copy.extent).map(|r| (r, Access::Read)));
-        ends.extend(copy.dst.region(copy.extent).map(|r| (r, Access::Write)));
-    } else if let NodeKind::Kernel(kernel) = &node.kind {
-        ends.extend(kernel.args.iter().filter_map(|arg| arg.effect()));
-    } else if let Effects::Known(effects) = effects_of(node) {
-        ends.extend(effects);
-    }
-    for (region, access) in ends {
+    for (region, access) in operands_of(node) {
         let buffer = check_buffer(tables, id, node, region.buffer)?;
         let whole = matches!(node.kind, NodeKind::Alloc(_) | NodeKind::Free(_));
         if region.end() > buffer.bytes && !whole {
