@@ -7,6 +7,7 @@
 
 mod buffer;
 mod builder;
+mod checker;
 mod dtype;
 mod edge;
 mod error;
@@ -24,6 +25,7 @@ mod view;
 
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
+pub use checker::{StepId, Violation, check};
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
 pub use error::{CyclePath, GraphError, NamedNode};
