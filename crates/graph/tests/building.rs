@@ -144,7 +144,9 @@ fn edge_order_does_not_matter() {
             let factor = (0x9E37_79B1..).find(|f| gcd(*f, length) == 1).unwrap();
             edges = (0..length).map(|i| edges[(i * factor % length) as usize]).collect();
         }
-        edges.into_iter().for_each(|edge| drop(b.add_edge(edge)));
+        for edge in edges {
+            b.add_edge(edge);
+        }
         b.build().unwrap()
     }
     fn gcd(a: u64, b: u64) -> u64 {

@@ -110,7 +110,9 @@ fn two_lifetimes(edges: &[Edge]) -> ComputeGraph {
         b.add_kernel("write", 1, 1, 0).arg(Arg::Region(whole, Access::Write)).finish();
         b.add_kernel("read", 1, 1, 0).arg(Arg::Region(whole, Access::Read)).finish();
     }
-    edges.iter().for_each(|&edge| drop(b.add_edge(edge)));
+    for &edge in edges {
+        b.add_edge(edge);
+    }
     b.build().unwrap()
 }
 
