@@ -194,7 +194,7 @@ pub(crate) fn markers(out: &mut String, prefix: &str, lines: &[Line]) {
         // In user units: a heavy line should not get a huge head.
         out.push_str(&format!(
             "<marker id=\"{prefix}{class}\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" \
-             markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\">\
+             markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto-start-reverse\">\
              <path class=\"m {class}\" d=\"M0 .8 8 4 0 7.2z\"/></marker>"
         ));
     }

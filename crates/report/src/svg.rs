@@ -306,10 +306,16 @@ fn draw_edge(out: &mut String, group: &Group, edge: &Edge, route: &Route, prefix
     let class = line.class();
     let words = edge_words(group, edge);
     match route {
-        Route::Path { start, pieces } => {
+        Route::Path { start, pieces, joins } => {
+            let (end, data) = if *joins {
+                let (start, pieces) = backward(*start, pieces);
+                ("start", path_data(start, &pieces))
+            } else {
+                ("end", path_data(*start, pieces))
+            };
             out.push_str(&format!(
-                "<path class=\"e {class}\" marker-end=\"url(#{prefix}{class})\" d=\"{}\"><title>{words}</title></path>",
-                path_data(*start, pieces)
+                "<path class=\"e {class}\" marker-{end}=\"url(#{prefix}{class})\" d=\"{data}\">\
+                 <title>{words}</title></path>"
             ));
         }
         Route::Jump { leave, arrive } => {
@@ -346,6 +352,16 @@ fn edge_words(group: &Group, edge: &Edge) -> String {
         }
     }
     escaped(&words)
+}
+
+/// The same way from its end.
+fn backward(start: Point, pieces: &[Piece]) -> (Point, Vec<Piece>) {
+    let ends: Vec<Point> = std::iter::once(start).chain(pieces.iter().map(|p| p.end())).collect();
+    let turned = pieces.iter().zip(&ends).rev().map(|(piece, &to)| match piece {
+        Piece::Line(_) => Piece::Line(to),
+        Piece::Curve(_) => Piece::Curve(to),
+    });
+    (ends[ends.len() - 1], turned.collect())
 }
 
 /// Path commands; corners between straight lines are rounded.

@@ -1,11 +1,10 @@
-//! Vertical positions, breaks into columns, and routes.
+//! Vertical positions, columns side by side, and routes.
 //!
-//! In: an ordered [`Proper`] graph with horizontal positions. Out: the [`Layout`] of one connected part. A part that
-//! is much taller than wide is broken between layers where few lines pass, and set in columns from left to right; each
-//! line that passes a break goes round through the gutter to the top of the next column. Linear but for sorting.
+//! In: an ordered [`Proper`] graph with breaks and horizontal positions. Out: the [`Layout`] of one connected part.
+//! Each line that passes a break goes round through the gutter to the top of the next column. Linear but for sorting.
 
+use super::breaks::{GUTTER, MIN_GAP, TRACK, heights};
 use super::crossings::Rows;
-use super::pack::ASPECT;
 use super::proper::{Proper, Run, Short, Vertex};
 use super::{LayerIx, Layout, Link, Piece, Placed, Point, Route, Size};
 use crate::picture::index;
@@ -15,17 +14,8 @@ index! {
     ColumnIx
 }
 
-/// Space between rows at least and at most.
-const MIN_GAP: f64 = 30.0;
+/// Space between rows at most.
 const MAX_GAP: f64 = 130.0;
-/// A part is broken if it is taller than this, and this many times taller than wide.
-const BREAK_HEIGHT: f64 = 1_100.0;
-const BREAK_SHAPE: f64 = 3.0;
-/// Lines that may pass a break.
-const MAX_PASSING: usize = 12;
-/// Distance of lines in a gutter, and of the gutter from boxes.
-const TRACK: f64 = 8.0;
-const MARGIN: f64 = 18.0;
 /// Distance of line ends along a box.
 const PORT: f64 = 11.0;
 
@@ -39,21 +29,22 @@ struct Column {
 }
 
 /// Places boxes and routes links.
-pub(super) fn place(graph: &Proper, rows: &Rows, xs: &[f64], sizes: &[Size], links: &[Link]) -> Layout {
-    let heights: Vec<f64> = rows
-        .iter()
-        .map(|row| {
-            let boxes = row.iter().filter(|&&v| !graph.is_dummy(v));
-            boxes.map(|v| sizes[v.index()].height).fold(0.0, f64::max)
-        })
-        .collect();
+pub(super) fn place(
+    graph: &Proper,
+    rows: &Rows,
+    ends: &[LayerIx],
+    xs: &[f64],
+    sizes: &[Size],
+    links: &[Link],
+) -> Layout {
+    let heights = heights(graph, rows, sizes);
     let (gaps, passing) = gaps(graph, xs, rows.len());
-    let columns = columns(graph, rows, xs, &heights, &gaps, &passing);
+    let columns = columns(graph, rows, xs, ends, &passing);
 
     let tracks = |c: &Column| passing.get(c.layers.1.wrapping_sub(1)).map_or(0, |p| p.len());
     let head = match columns.len() {
         1 => 0.0,
-        _ => MARGIN + TRACK * columns.iter().map(tracks).max().unwrap_or(0) as f64,
+        _ => GUTTER + TRACK * columns.iter().map(tracks).max().unwrap_or(0) as f64,
     };
     let mut top = vec![0.0; rows.len()];
     let mut column_of = vec![0u32; rows.len()];
@@ -135,67 +126,22 @@ fn gaps(graph: &Proper, xs: &[f64], depth: usize) -> (Vec<f64>, Vec<Vec<Short>>)
     (gaps, passing)
 }
 
-fn columns(
-    graph: &Proper,
-    rows: &Rows,
-    xs: &[f64],
-    heights: &[f64],
-    gaps: &[f64],
-    passing: &[Vec<Short>],
-) -> Vec<Column> {
-    let depth = rows.len();
-    let total = |from: usize, to: usize| -> f64 {
-        heights[from..to].iter().sum::<f64>() + gaps[from..to.max(from + 1) - 1].iter().sum::<f64>()
-    };
-    let width = (0..graph.len()).map(|v| xs[v] + graph.width[v] / 2.0).fold(0.0, f64::max);
-    let height = total(0, depth);
-
-    let mut ends = Vec::new();
-    if height > BREAK_HEIGHT && height > BREAK_SHAPE * width {
-        let count = (ASPECT * height / (width + 2.0 * MARGIN + TRACK)).sqrt().round().max(1.0);
-        let target = height / count;
-        let mut start = 0;
-        while start < depth {
-            // The gap with the fewest lines among those near the target; of equals, the nearest.
-            let mut best: Option<(usize, f64, usize)> = None;
-            let mut y = 0.0;
-            for l in start..depth - 1 {
-                y += heights[l];
-                let lines = passing[l].len();
-                let off = (y - target).abs();
-                if y > 1.25 * target && best.is_some() {
-                    break;
-                }
-                if y >= 0.75 * target && lines <= MAX_PASSING && best.is_none_or(|b| (lines, off) < (b.0, b.1)) {
-                    best = Some((lines, off, l));
-                }
-                y += gaps[l];
-            }
-            let Some((_, _, l)) = best else { break };
-            if total(l + 1, depth) < 0.25 * target {
-                break;
-            }
-            ends.push(l + 1);
-            start = l + 1;
-        }
-    }
-    ends.push(depth);
-
+fn columns(graph: &Proper, rows: &Rows, xs: &[f64], ends: &[LayerIx], passing: &[Vec<Short>]) -> Vec<Column> {
     let mut columns = Vec::with_capacity(ends.len());
     let (mut start, mut x) = (0, 0.0);
-    for end in ends {
+    for end in ends.iter().map(|l| l.index()) {
         let (mut left, mut right) = (f64::INFINITY, f64::NEG_INFINITY);
         for &v in rows[start..end].iter().flatten() {
             left = left.min(xs[v.index()] - graph.width[v.index()] / 2.0);
             right = right.max(xs[v.index()] + graph.width[v.index()] / 2.0);
         }
-        let gutter = x + right - left + MARGIN;
+        let gutter = x + right - left + GUTTER;
         columns.push(Column {
             layers: (start, end),
             shift: x - left,
             gutter,
         });
-        x = gutter + TRACK * passing[end - 1].len() as f64 + MARGIN;
+        x = gutter + TRACK * passing[end - 1].len() as f64 + GUTTER;
         start = end;
     }
     columns
@@ -280,8 +226,8 @@ impl Router<'_> {
     fn route(&self, link: &Link, run: &Run) -> Route {
         let from = &self.boxes[link.from.index()];
         let to = &self.boxes[link.to.index()];
-        let edges = match run {
-            Run::Edges(edges) => edges,
+        let (edges, joins) = match run {
+            Run::Edges { edges, joins } => (edges, *joins),
             Run::Jump => {
                 return Route::Jump {
                     leave: Point {
@@ -317,16 +263,17 @@ impl Router<'_> {
         Route::Path {
             start: path.start,
             pieces: path.pieces,
+            joins,
         }
     }
 
     /// From the end of a column to the head of the next.
     fn go_round(&self, path: &mut Path, upper: usize, track: usize, lower: f64) {
         let column = self.column_of[upper] as usize;
-        let under = self.top[upper] + self.heights[upper] + MARGIN / 2.0 + TRACK * track as f64;
+        let under = self.top[upper] + self.heights[upper] + GUTTER / 2.0 + TRACK * track as f64;
         let gutter = self.columns[column].gutter + TRACK * track as f64;
         let last = self.columns[column].layers.1;
-        let over = MARGIN / 2.0 + TRACK * track as f64;
+        let over = GUTTER / 2.0 + TRACK * track as f64;
         let x = path.at().x;
         path.line(x, under);
         path.line(gutter, under);

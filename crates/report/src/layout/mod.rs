@@ -2,10 +2,11 @@
 //!
 //! In: the size of each box and the links between them. Out: a [`Layout`] in which every link leads to a later layer,
 //! boxes never overlap and the same input gives the same numbers. Method: Sugiyama, Tagawa and Toda 1981, in phases of
-//! one file each: [layers](layers), [dummies for long links](proper), [order](crossings), [coordinates](coordinates),
-//! [columns and routes](columns). Unconnected parts are laid out one by one and [packed](pack).
+//! one file each: [layers](layers), [dummies for long links](proper), [order](crossings), [breaks](breaks),
+//! [coordinates](coordinates), [columns and routes](columns). Unconnected parts are laid out one by one and [packed](pack).
 //! Time is O((V + E) log V) with bounded rounds; memory is linear, with at most twelve dummies a box.
 
+mod breaks;
 mod columns;
 mod coordinates;
 mod crossings;
@@ -92,6 +93,8 @@ pub enum Route {
         start: Point,
         /// The way from there; it ends at the lower box.
         pieces: Vec<Piece>,
+        /// Whether its end, not its start, lies on other links: dashes counted from there coincide.
+        joins: bool,
     },
     /// Too long to be drawn among so many: only its ends are marked.
     Jump {
@@ -174,8 +177,9 @@ pub fn layout(boxes: &[Size], links: &[Link]) -> Result<Layout, Vec<NodeIx>> {
         let part_layer = part.boxes.iter().map(|v| layer[v.index()]).collect();
         let graph = Proper::new(&widths, part_layer, &part_links);
         let rows = crossings::order(&graph);
-        let xs = coordinates::assign(&graph, &rows);
-        done.push(columns::place(&graph, &rows, &xs, &sizes, &part_links));
+        let ends = breaks::breaks(&graph, &rows, &sizes);
+        let xs = coordinates::assign(&graph, &rows, &ends);
+        done.push(columns::place(&graph, &rows, &ends, &xs, &sizes, &part_links));
     }
 
     let sizes: Vec<Size> = done.iter().map(|d| d.size).collect();
@@ -215,7 +219,8 @@ impl Point {
 impl Route {
     fn moved(self, by: Point) -> Route {
         match self {
-            Route::Path { start, pieces } => Route::Path {
+            Route::Path { start, pieces, joins } => Route::Path {
+                joins,
                 start: start.moved(by),
                 pieces: pieces
                     .into_iter()

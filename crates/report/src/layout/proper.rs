@@ -1,8 +1,8 @@
 //! Layered graph in which every edge joins neighbouring layers.
 //!
 //! In: boxes with layers, and links. Out: vertices (boxes, then dummies that stand for where a long link passes a
-//! layer) and the short edges between them. Links of one bundle that leave the same box share one *trunk* of dummies
-//! and branch off it, so a box that feeds many later ones costs one vertex per layer. What remains is held to
+//! layer) and the short edges between them. Long links of one bundle that leave the same box, or arrive at the same
+//! one, share one *trunk* of dummies, so a box with many long links costs one vertex per layer. What remains is held to
 //! [`DUMMIES_PER_BOX`]: the longest links beyond it become jumps, which layout reports and never drops.
 
 use rustc_hash::FxHashMap;
@@ -35,8 +35,13 @@ pub(super) struct ShortEdge {
 /// How a link runs.
 #[derive(Clone, Debug)]
 pub(super) enum Run {
-    /// Along these short edges, top to bottom.
-    Edges(Vec<Short>),
+    /// Along short edges.
+    Edges {
+        /// The edges, top to bottom.
+        edges: Vec<Short>,
+        /// Whether the run shares its end, not its start, with others.
+        joins: bool,
+    },
     /// Not drawn through: too long for the budget.
     Jump,
 }
@@ -64,6 +69,7 @@ impl Proper {
     pub(super) fn new(widths: &[f64], mut layer: Vec<u32>, links: &[Link]) -> Self {
         let boxes = widths.len();
         close_gaps(&mut layer);
+        split_wide(&mut layer);
         let mut width = widths.to_vec();
         let mut edges: Vec<ShortEdge> = Vec::with_capacity(links.len());
         let budget = DUMMIES_ALWAYS + DUMMIES_PER_BOX * boxes;
@@ -73,42 +79,76 @@ impl Proper {
         by_span.sort_by_key(|&e| (span(&links[e as usize]), e));
         let spans: Vec<u32> = links.iter().map(span).collect();
 
-        let mut trunks: FxHashMap<(u32, u8), Vec<Short>> = FxHashMap::default();
+        // A long link joins the trunk of that end of it where more long links meet.
+        let mut meeting: FxHashMap<(u32, u8, bool), u32> = FxHashMap::default();
+        for (link, &span) in links.iter().zip(&spans) {
+            if span > 1 {
+                *meeting.entry((link.from.0, link.bundle, true)).or_default() += 1;
+                *meeting.entry((link.to.0, link.bundle, false)).or_default() += 1;
+            }
+        }
+        let mut trunks: FxHashMap<(u32, u8, bool), Vec<Short>> = FxHashMap::default();
         let mut runs = vec![Run::Jump; links.len()];
         let mut dummies = 0;
         for e in by_span {
             let link = links[e as usize];
             let passes = spans[e as usize] as usize - 1;
-            let mut run = Vec::new();
-            let mut last = Vertex(link.from.0);
-            if passes > 0 {
-                let trunk = trunks.entry((link.from.0, link.bundle)).or_default();
-                let new = passes.saturating_sub(trunk.len());
-                if dummies + new > budget {
-                    // Sorted by span: no later link is shorter.
-                    break;
-                }
-                dummies += new;
-                if let Some(&end) = trunk.last() {
-                    last = edges[end.index()].lower;
-                }
-                while trunk.len() < passes {
-                    let v = Vertex(layer.len() as u32);
-                    layer.push(layer[last.index()] + 1);
-                    width.push(Separation::DUMMY_WIDTH);
-                    trunk.push(Short(edges.len() as u32));
-                    edges.push(ShortEdge { upper: last, lower: v });
-                    last = v;
-                }
-                run.extend_from_slice(&trunk[..passes]);
-                last = edges[trunk[passes - 1].index()].lower;
+            let (from, to) = (Vertex(link.from.0), Vertex(link.to.0));
+            if passes == 0 {
+                runs[e as usize] = Run::Edges {
+                    edges: vec![Short(edges.len() as u32)],
+                    joins: false,
+                };
+                edges.push(ShortEdge { upper: from, lower: to });
+                continue;
             }
-            run.push(Short(edges.len() as u32));
-            edges.push(ShortEdge {
-                upper: last,
-                lower: Vertex(link.to.0),
-            });
-            runs[e as usize] = Run::Edges(run);
+            let leaving = (link.from.0, link.bundle, true);
+            let arriving = (link.to.0, link.bundle, false);
+            let (key, down) = if meeting[&leaving] >= meeting[&arriving] {
+                (leaving, true)
+            } else {
+                (arriving, false)
+            };
+            let trunk = trunks.entry(key).or_default();
+            let new = passes.saturating_sub(trunk.len());
+            if dummies + new > budget {
+                // Sorted by span: no later link is shorter.
+                break;
+            }
+            dummies += new;
+            let end = |edges: &[ShortEdge], s: Short| {
+                let edge = edges[s.index()];
+                if down { edge.lower } else { edge.upper }
+            };
+            while trunk.len() < passes {
+                let last = trunk.last().map_or(if down { from } else { to }, |&s| end(&edges, s));
+                let v = Vertex(layer.len() as u32);
+                width.push(Separation::DUMMY_WIDTH);
+                trunk.push(Short(edges.len() as u32));
+                if down {
+                    layer.push(layer[last.index()] + 1);
+                    edges.push(ShortEdge { upper: last, lower: v });
+                } else {
+                    layer.push(layer[last.index()] - 1);
+                    edges.push(ShortEdge { upper: v, lower: last });
+                }
+            }
+            let far = end(&edges, trunk[passes - 1]);
+            let branch = Short(edges.len() as u32);
+            let mut run = Vec::with_capacity(passes + 1);
+            if down {
+                run.extend_from_slice(&trunk[..passes]);
+                run.push(branch);
+                edges.push(ShortEdge { upper: far, lower: to });
+            } else {
+                run.push(branch);
+                run.extend(trunk[..passes].iter().rev());
+                edges.push(ShortEdge { upper: from, lower: far });
+            }
+            runs[e as usize] = Run::Edges {
+                edges: run,
+                joins: !down,
+            };
         }
 
         let n = layer.len();
@@ -155,5 +195,34 @@ fn close_gaps(layer: &mut [u32]) {
     // Dense lookup would cost the whole group's depth for each small component.
     for l in layer {
         *l = used.partition_point(|u| *u < *l) as u32;
+    }
+}
+
+/// Layers wider than this are split.
+const WIDE: f64 = 40.0;
+
+/// Sets a layer that is much wider than the others in several rows: ten thousand boxes in one row cannot be read.
+/// Where wide layers are the rule (many parallel chains) they stay.
+fn split_wide(layer: &mut [u32]) {
+    let depth = layer.iter().max().map_or(0, |&l| l as usize + 1);
+    let mut size = vec![0u32; depth];
+    for &l in layer.iter() {
+        size[l as usize] += 1;
+    }
+    let mut sorted = size.clone();
+    sorted.sort_unstable();
+    let usual = f64::from(sorted.get(depth / 2).copied().unwrap_or(0));
+    let limit = WIDE.max(2.0 * (layer.len() as f64).sqrt()).max(4.0 * usual).ceil() as u32;
+    // Rows of a split layer are equally long.
+    let per_row: Vec<u32> = size.iter().map(|&n| n.div_ceil(n.div_ceil(limit).max(1)).max(1)).collect();
+    let mut first = vec![0u32; depth];
+    for l in 1..depth {
+        first[l] = first[l - 1] + size[l - 1].div_ceil(per_row[l - 1]);
+    }
+    let mut seen = vec![0u32; depth];
+    for l in layer.iter_mut() {
+        let at = *l as usize;
+        *l = first[at] + seen[at] / per_row[at];
+        seen[at] += 1;
     }
 }
