@@ -6,11 +6,14 @@
 
 mod boxes;
 mod collapse;
+pub mod html;
 pub mod layout;
+pub mod perfetto;
 pub mod picture;
 mod style;
 mod svg;
 mod text;
+pub mod timeline;
 
 pub use collapse::{MAX_EDGES, MAX_GROUPS, MAX_NODES};
 pub use svg::svg;

@@ -212,7 +212,7 @@ fn frame(
     for e in order {
         let edge = &group.edges[e];
         used.lines.insert(Line::of(edge));
-        draw_edge(&mut inner, group, edge, &plan.routes[e], prefix);
+        draw_edge(&mut inner, group, edge, &plan.routes[e], prefix, &format!("{prefix}g{ix}e{e}"));
     }
     for (n, node) in group.nodes.iter().enumerate() {
         used.classes.insert(node.class);
@@ -301,7 +301,7 @@ fn tooltip(node: &Node) -> String {
     capped(&tip)
 }
 
-fn draw_edge(out: &mut String, group: &Group, edge: &Edge, route: &Route, prefix: &str) {
+fn draw_edge(out: &mut String, group: &Group, edge: &Edge, route: &Route, prefix: &str, id: &str) {
     let line = Line::of(edge);
     let class = line.class();
     let words = edge_words(group, edge);
@@ -314,17 +314,17 @@ fn draw_edge(out: &mut String, group: &Group, edge: &Edge, route: &Route, prefix
                 ("end", path_data(*start, pieces))
             };
             out.push_str(&format!(
-                "<path class=\"e {class}\" marker-{end}=\"url(#{prefix}{class})\" d=\"{data}\">\
+                "<path id=\"{id}\" class=\"e {class}\" marker-{end}=\"url(#{prefix}{class})\" d=\"{data}\">\
                  <title>{words}</title></path>"
             ));
         }
         Route::Jump { leave, arrive } => {
-            for (from, to) in [
-                (*leave, Point { x: leave.x, y: leave.y + 12.0 }),
-                (Point { x: arrive.x, y: arrive.y - 12.0 }, *arrive),
+            for (half, from, to) in [
+                ("", *leave, Point { x: leave.x, y: leave.y + 12.0 }),
+                ("b", Point { x: arrive.x, y: arrive.y - 12.0 }, *arrive),
             ] {
                 out.push_str(&format!(
-                    "<path class=\"e {class}\" marker-end=\"url(#{prefix}{class})\" d=\"{}\">\
+                    "<path id=\"{id}{half}\" class=\"e {class}\" marker-end=\"url(#{prefix}{class})\" d=\"{}\">\
                      <title>{words}</title></path>",
                     path_data(from, &[Piece::Line(to)])
                 ));
