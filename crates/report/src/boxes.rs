@@ -34,7 +34,11 @@ pub(crate) fn fit(node: &Node, picture: &Picture) -> BoxText {
         .iter()
         .map(|b| format!("▸ {}", picture.groups[b.index()].title));
     let total = node.lines.len() + node.bodies.len();
-    let shown = if total > MAX_LINES { MAX_LINES - 1 } else { total };
+    let shown = if total > MAX_LINES {
+        MAX_LINES - 1
+    } else {
+        total
+    };
     let mut lines: Vec<String> = node
         .lines
         .iter()

@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use crate::layout::layers::{Order, order};
 use crate::layout::Link;
+use crate::layout::layers::{Order, order};
 use crate::picture::{Edge, Group, GroupIx, Node, NodeClass, NodeIx, Picture, PictureError};
 use crate::text::count;
 
@@ -16,8 +16,11 @@ pub const MAX_NODES: usize = 20_000;
 pub const MAX_EDGES: usize = 80_000;
 /// Groups drawn.
 pub const MAX_GROUPS: usize = 2_000;
-/// Boxes that a collapsed group aims at.
+/// Boxes that a collapsed group aims at; fewer if there are many such groups.
 const BOXES: usize = 240;
+const FEWEST_BOXES: usize = 8;
+/// Boxes that all collapsed groups together aim at.
+const ALL_BOXES: usize = 2_400;
 
 /// The picture to draw.
 pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureError> {
@@ -35,6 +38,7 @@ pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureErr
     if too_large.is_empty() && picture.groups.len() <= MAX_GROUPS {
         return Ok(Cow::Borrowed(picture));
     }
+    let boxes = (ALL_BOXES / too_large.len().max(1)).clamp(FEWEST_BOXES, BOXES);
     let mut large = too_large.into_iter().peekable();
     let mut drawn = Picture {
         title: picture.title.clone(),
@@ -42,7 +46,7 @@ pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureErr
     };
     for (g, group) in picture.groups.iter().enumerate().take(MAX_GROUPS) {
         let mut new = match large.next_if_eq(&g) {
-            Some(_) => levels_as_boxes(group, GroupIx(g as u32))?,
+            Some(_) => levels_as_boxes(group, GroupIx(g as u32), boxes)?,
             None => group.clone(),
         };
         for node in &mut new.nodes {
@@ -50,7 +54,12 @@ pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureErr
         }
         drawn.groups.push(new);
     }
-    if let Some(left_out) = picture.groups.len().checked_sub(MAX_GROUPS).filter(|&n| n > 0) {
+    if let Some(left_out) = picture
+        .groups
+        .len()
+        .checked_sub(MAX_GROUPS)
+        .filter(|&n| n > 0)
+    {
         drawn.groups[0].notes.push(format!(
             "{} not drawn: a picture holds {MAX_GROUPS}.",
             count(left_out, "further graph")
@@ -59,16 +68,16 @@ pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureErr
     Ok(Cow::Owned(drawn))
 }
 
-fn levels_as_boxes(group: &Group, ix: GroupIx) -> Result<Group, PictureError> {
+fn levels_as_boxes(group: &Group, ix: GroupIx, boxes: usize) -> Result<Group, PictureError> {
     let links: Vec<Link> = group.edges.iter().map(link).collect();
-    let Order { level, .. } =
-        order(group.nodes.len(), &links).map_err(|nodes| PictureError::Cycle { group: ix, nodes })?;
+    let Order { level, .. } = order(group.nodes.len(), &links)
+        .map_err(|nodes| PictureError::Cycle { group: ix, nodes })?;
     let depth = level.iter().max().map_or(0, |&l| l as usize + 1);
     let mut size = vec![0usize; depth];
     for &l in &level {
         size[l as usize] += 1;
     }
-    let share = group.nodes.len().div_ceil(BOXES);
+    let share = group.nodes.len().div_ceil(boxes);
     let mut band_of = vec![0usize; depth];
     let mut bands: Vec<Band> = Vec::new();
     for l in 0..depth {
@@ -109,7 +118,10 @@ fn levels_as_boxes(group: &Group, ix: GroupIx) -> Result<Group, PictureError> {
         count(group.edges.len(), "edge"),
     ));
     if skipping > 0 {
-        new.notes.push(format!("{} that skip a box are not drawn.", count(skipping, "edge")));
+        new.notes.push(format!(
+            "Not drawn: {} between boxes that are not neighbours.",
+            count(skipping, "edge")
+        ));
     }
     for (b, band) in bands.iter().enumerate() {
         if b > 0 {
@@ -134,7 +146,6 @@ pub(crate) fn link(edge: &Edge) -> Link {
             + u8::from(edge.reuse),
     }
 }
-
 
 struct Band {
     first: usize,

@@ -9,9 +9,10 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use crate::collapse::collapse;
+use crate::legend::{Used, legend};
 use crate::picture::{Edge, Picture, PictureError};
 use crate::style::{self, Line, MONO, SANS};
-use crate::svg::{Fragment, Used, draw, legend};
+use crate::svg::{Fragment, draw};
 use crate::text::{capped, elide, escape, escaped, num};
 use crate::timeline::{self, Timeline, TimelineError};
 
@@ -91,7 +92,10 @@ pub fn html(page: &Page) -> Result<String, PageError> {
     );
     escape(&mut out, &capped(&page.title));
     let fonts = format!(":root{{--mono:{MONO};--sans:{SANS}}}");
-    out.push_str(&format!("</title><style>{fonts}{}{STYLE}</style></head><body>\n<header><h1>", style::sheet()));
+    out.push_str(&format!(
+        "</title><style>{fonts}{}{STYLE}</style></head><body>\n<header><h1>",
+        style::sheet()
+    ));
     escape(&mut out, &elide(&page.title, 200));
     out.push_str("</h1>");
     if !page.summary.is_empty() {
@@ -113,7 +117,8 @@ pub fn html(page: &Page) -> Result<String, PageError> {
         let prefix = format!("s{s}");
         match section {
             Section::Graph(picture) => {
-                let whole = graph(&mut out, picture, &prefix).map_err(|error| PageError::Picture { section: s, error })?;
+                let whole = graph(&mut out, picture, &prefix)
+                    .map_err(|error| PageError::Picture { section: s, error })?;
                 nodes = whole.then_some(prefix);
             }
             Section::Timeline(timeline) => {
@@ -145,7 +150,12 @@ fn graph(out: &mut String, picture: &Picture, prefix: &str) -> Result<bool, Pict
     Ok(matches!(picture, Cow::Borrowed(_)))
 }
 
-fn times(out: &mut String, timeline: &Timeline, prefix: &str, nodes: Option<&str>) -> Result<(), TimelineError> {
+fn times(
+    out: &mut String,
+    timeline: &Timeline,
+    prefix: &str,
+    nodes: Option<&str>,
+) -> Result<(), TimelineError> {
     let mut used = Used::default();
     let drawing = timeline::draw(timeline, nodes, &mut used)?;
     section(out, &timeline.title, prefix, &drawing, &used, false);
@@ -154,9 +164,19 @@ fn times(out: &mut String, timeline: &Timeline, prefix: &str, nodes: Option<&str
 }
 
 /// A drawing with its controls; the caller closes the section.
-fn section(out: &mut String, title: &str, prefix: &str, drawing: &Fragment, used: &Used, search: bool) {
+fn section(
+    out: &mut String,
+    title: &str,
+    prefix: &str,
+    drawing: &Fragment,
+    used: &Used,
+    search: bool,
+) {
     const PAD: f64 = 12.0;
-    out.push_str(&format!("<section id=\"{prefix}\"><div class=\"bar\"><h2>{}</h2>", escaped(&elide(title, 120))));
+    out.push_str(&format!(
+        "<section id=\"{prefix}\"><div class=\"bar\"><h2>{}</h2>",
+        escaped(&elide(title, 120))
+    ));
     if search {
         out.push_str(
             "<input type=\"search\" placeholder=\"Search nodes ( / )\" aria-label=\"Search nodes\">\
@@ -178,7 +198,10 @@ fn section(out: &mut String, title: &str, prefix: &str, drawing: &Fragment, used
             legend.body
         ));
     }
-    let (width, height) = (drawing.size.width + 2.0 * PAD, drawing.size.height + 2.0 * PAD);
+    let (width, height) = (
+        drawing.size.width + 2.0 * PAD,
+        drawing.size.height + 2.0 * PAD,
+    );
     out.push_str(&format!(
         "<div class=\"split\" style=\"--h:{4}px\"><div class=\"view\" tabindex=\"0\"><svg class=\"pg\" \
          viewBox=\"{0} {0} {1} {2}\" data-w=\"{1}\" data-h=\"{2}\" data-pad=\"{5}\">{3}</svg></div>\
@@ -246,12 +269,18 @@ fn data(picture: &Picture) -> String {
                     }
                 })
                 .collect(),
-            edges: group.edges.iter().map(|e| (e.from.0, e.to.0, words(e))).collect(),
+            edges: group
+                .edges
+                .iter()
+                .map(|e| (e.from.0, e.to.0, words(e)))
+                .collect(),
         })
         .collect();
     let json = serde_json::to_string(&Data { groups }).expect("strings and integers are JSON");
     // In JSON these occur only inside strings, where the escape means the same.
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    json.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
 }
 
 /// What the panel says of an edge; nothing of a plain one.

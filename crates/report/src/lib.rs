@@ -6,8 +6,10 @@
 
 mod boxes;
 mod collapse;
+mod edges;
 pub mod html;
 pub mod layout;
+mod legend;
 pub mod perfetto;
 pub mod picture;
 mod style;

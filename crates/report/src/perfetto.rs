@@ -102,7 +102,10 @@ const PID: u32 = 1;
 /// assert!(json.contains(r#""ts":2.0,"dur":0.25"#));
 /// # Ok::<(), phonograph_report::timeline::TimelineError>(())
 /// ```
-pub fn trace(timeline: &Timeline, dependencies: &[(SpanAt, SpanAt)]) -> Result<String, TimelineError> {
+pub fn trace(
+    timeline: &Timeline,
+    dependencies: &[(SpanAt, SpanAt)],
+) -> Result<String, TimelineError> {
     let first = timeline.check()?.map_or(0, |(first, _)| first);
     // Exact to the nanosecond for a hundred days.
     let micros = |ns: u64| (ns - first) as f64 / 1_000.0;
@@ -156,7 +159,10 @@ pub fn trace(timeline: &Timeline, dependencies: &[(SpanAt, SpanAt)]) -> Result<S
         let (producer, consumer) = (find(timeline, d, from)?, find(timeline, d, to)?);
         // An arrow belongs to the slice that is open at its time: at its very end a slice is no longer open.
         let leave = producer.end.saturating_sub(1).max(producer.start);
-        for (ph, at, ts, bp) in [("s", from, leave, None), ("f", to, consumer.start, Some("e"))] {
+        for (ph, at, ts, bp) in [
+            ("s", from, leave, None),
+            ("f", to, consumer.start, Some("e")),
+        ] {
             events.push(Event::Flow {
                 ph,
                 name: "dependency",

@@ -1,7 +1,7 @@
 //! What is to be drawn, free of any particular graph representation.
 //!
 //! In: whatever an adaptor knows about a graph. Out: a [`Picture`] that [`svg`](crate::svg()) and
-//! [`html`](crate::html()) draw. A picture holds one [`Group`] for each graph: the main one first, then child
+//! [`html`](crate::html::html) draw. A picture holds one [`Group`] for each graph: the main one first, then child
 //! graphs and conditional bodies, which nodes name by [`GroupIx`]. All indices are positions in the vectors.
 //! Checking a picture is linear in its nodes and edges.
 

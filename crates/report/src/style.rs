@@ -6,8 +6,10 @@
 use crate::picture::{Edge, EdgeStyle, NodeClass};
 
 /// Fixed-width, so that the width of a text is known without measuring it.
-pub(crate) const MONO: &str = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace";
-pub(crate) const SANS: &str = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','DejaVu Sans',sans-serif";
+pub(crate) const MONO: &str =
+    "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace";
+pub(crate) const SANS: &str =
+    "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','DejaVu Sans',sans-serif";
 
 /// How an edge looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,13 +178,21 @@ fn scheme(css: &mut String, dark: usize) {
         // A span too thin for a border shows the border's colour, which stands out from the background.
         css.push_str(&format!(".pg .thin.{name} rect{{fill:{border}}}"));
     }
-    css.push_str(&format!(".pg .n.crit rect.b{{stroke:{}}}", Line::Critical.colours()[dark]));
+    css.push_str(&format!(
+        ".pg .n.crit rect.b{{stroke:{}}}",
+        Line::Critical.colours()[dark]
+    ));
     for line in Line::ALL {
         let (class, colour) = (line.class(), line.colours()[dark]);
-        css.push_str(&format!(".pg .e.{class}{{stroke:{colour}}}.pg .m.{class}{{fill:{colour}}}"));
+        css.push_str(&format!(
+            ".pg .e.{class}{{stroke:{colour}}}.pg .m.{class}{{fill:{colour}}}"
+        ));
     }
     for (i, colours) in LANES.iter().enumerate() {
-        css.push_str(&format!(".pg .n rect.ln{i},.pg rect.ln{i}{{fill:{};stroke:none}}", colours[dark]));
+        css.push_str(&format!(
+            ".pg .n rect.ln{i},.pg rect.ln{i}{{fill:{};stroke:none}}",
+            colours[dark]
+        ));
     }
 }
 

@@ -62,7 +62,13 @@ pub(crate) fn columns(text: &str) -> usize {
 /// One line of at most `limit` columns: line breaks become spaces, the middle of a longer text `…`, since both the
 /// beginning (the name) and the end (the template arguments, the launch shape) tell kernels apart.
 pub(crate) fn elide(text: &str, limit: usize) -> String {
-    let flat = |c: char| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c };
+    let flat = |c: char| {
+        if matches!(c, '\n' | '\r' | '\t') {
+            ' '
+        } else {
+            c
+        }
+    };
     // A text with more characters than this is too long whatever its characters are; no need to look at all of it.
     let fits = text.chars().take(limit + 1).count() <= limit && columns(text) <= limit;
     if fits {
@@ -163,7 +169,14 @@ mod tests {
 
     #[test]
     fn coordinates_are_short() {
-        for (x, want) in [(0.0, "0"), (-0.04, "0"), (1.0, "1"), (1.25, "1.3"), (-2.5, "-2.5"), (1e6, "1000000")] {
+        for (x, want) in [
+            (0.0, "0"),
+            (-0.04, "0"),
+            (1.0, "1"),
+            (1.25, "1.3"),
+            (-2.5, "-2.5"),
+            (1e6, "1000000"),
+        ] {
             assert_eq!(num(x), want);
         }
     }

@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 
 use crate::layout::Size;
+use crate::legend::{Used, legend};
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, index};
 use crate::style;
-use crate::svg::{Fragment, Used, at, legend, text};
+use crate::svg::{Fragment, at, text};
 use crate::text::{capped, count, elide, escape, escaped, num};
 
 index! {
@@ -109,7 +110,9 @@ impl Timeline {
     /// The first start and the last end, if there are spans.
     pub(crate) fn check(&self) -> Result<Option<(u64, u64)>, TimelineError> {
         let limit = u32::MAX;
-        if self.lanes.len() > limit as usize || self.lanes.iter().any(|l| l.spans.len() > limit as usize) {
+        if self.lanes.len() > limit as usize
+            || self.lanes.iter().any(|l| l.spans.len() > limit as usize)
+        {
             return Err(TimelineError::TooLarge { limit });
         }
         let mut range: Option<(u64, u64)> = None;
@@ -170,7 +173,13 @@ pub fn svg(timeline: &Timeline) -> Result<String, TimelineError> {
         escaped(&capped(&timeline.title)),
         style::sheet()
     );
-    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(&timeline.title, 90));
+    text(
+        &mut out,
+        "h",
+        MARGIN,
+        MARGIN + 14.0,
+        &elide(&timeline.title, 90),
+    );
     at(&mut out, MARGIN, MARGIN + 26.0, &legend.body);
     at(&mut out, MARGIN, top, &drawing.body);
     out.push_str("</svg>\n");
@@ -178,7 +187,11 @@ pub fn svg(timeline: &Timeline) -> Result<String, TimelineError> {
 }
 
 /// The rows and the axis. Spans name the node that they ran as `data-node`, if there is a prefix for its id.
-pub(crate) fn draw(timeline: &Timeline, nodes: Option<&str>, used: &mut Used) -> Result<Fragment, TimelineError> {
+pub(crate) fn draw(
+    timeline: &Timeline,
+    nodes: Option<&str>,
+    used: &mut Used,
+) -> Result<Fragment, TimelineError> {
     let range = timeline.check()?;
     let (first, last) = range.unwrap_or((0, 0));
     let length = (last - first).max(1);
@@ -210,13 +223,21 @@ pub(crate) fn draw(timeline: &Timeline, nodes: Option<&str>, used: &mut Used) ->
                 let x1 = (span.end - first) as f64 * scale;
                 match pieces.last_mut() {
                     Some(p)
-                        if total > MAX_SPANS && p.span.class == span.class && x0 - p.x1 < THIN && x1 - p.x0 < THIN =>
+                        if total > MAX_SPANS
+                            && p.span.class == span.class
+                            && x0 - p.x1 < THIN
+                            && x1 - p.x0 < THIN =>
                     {
                         p.x1 = x1;
                         p.count += 1;
                         merged += 1;
                     }
-                    _ => pieces.push(Piece { span, x0, x1, count: 1 }),
+                    _ => pieces.push(Piece {
+                        span,
+                        x0,
+                        x1,
+                        count: 1,
+                    }),
                 }
             }
             for piece in &pieces {
@@ -232,14 +253,23 @@ pub(crate) fn draw(timeline: &Timeline, nodes: Option<&str>, used: &mut Used) ->
     // An axis of one nanosecond or so has few ticks; none beyond the end is drawn.
     for k in 0..=length / step {
         let x = NAMES + (k * step) as f64 * scale;
-        out.push_str(&format!("<path class=\"grid\" d=\"M{0} {1}V{2}\"/>", num(x), num(AXIS - 6.0), num(y)));
+        out.push_str(&format!(
+            "<path class=\"grid\" d=\"M{0} {1}V{2}\"/>",
+            num(x),
+            num(AXIS - 6.0),
+            num(y)
+        ));
         if range.is_some() {
             let label = time(k * step, step);
             text(&mut out, "s", x + 3.0, AXIS - 10.0, &label);
         }
     }
     for line in dividers {
-        out.push_str(&format!("<path class=\"grid\" d=\"M0 {}H{}\"/>", num(line), num(NAMES + PLOT)));
+        out.push_str(&format!(
+            "<path class=\"grid\" d=\"M0 {}H{}\"/>",
+            num(line),
+            num(NAMES + PLOT)
+        ));
     }
     out.push_str(&body);
     let mut notes = Vec::new();
@@ -276,7 +306,10 @@ struct Piece<'a> {
 impl Piece<'_> {
     fn draw(&self, out: &mut String, top: f64, first: u64, nodes: Option<&str>) {
         let width = (self.x1 - self.x0).max(1.0);
-        out.push_str(&format!("<g class=\"sp {}", style::box_class(self.span.class)));
+        out.push_str(&format!(
+            "<g class=\"sp {}",
+            style::box_class(self.span.class)
+        ));
         if width < 3.0 {
             out.push_str(" thin");
         }
@@ -289,7 +322,10 @@ impl Piece<'_> {
         }
         out.push_str("><title>");
         if self.count > 1 {
-            out.push_str(&format!("{} drawn as one, the first:\n", count(self.count, "span")));
+            out.push_str(&format!(
+                "{} drawn as one, the first:\n",
+                count(self.count, "span")
+            ));
         }
         let tip = format!(
             "{}\n{}\nfrom {} to {}, {}{}",
@@ -298,7 +334,11 @@ impl Piece<'_> {
             exact(self.span.start - first),
             exact(self.span.end - first),
             exact(self.span.end - self.span.start),
-            if self.span.critical { "\non the critical path" } else { "" }
+            if self.span.critical {
+                "\non the critical path"
+            } else {
+                ""
+            }
         );
         escape(out, &tip);
         out.push_str(&format!(
@@ -444,7 +484,10 @@ mod tests {
             assert!(ticks <= 14, "{length} {step}");
             assert!(length < 10 || ticks >= 5, "{length} {step}");
             let leading = step.to_string();
-            assert!(matches!(leading.trim_end_matches('0'), "1" | "2" | "5"), "{leading}");
+            assert!(
+                matches!(leading.trim_end_matches('0'), "1" | "2" | "5"),
+                "{leading}"
+            );
             Ok(())
         })
         .budget_ms(200);
@@ -456,7 +499,8 @@ mod tests {
             let mut lane = Lane::default();
             for _ in 0..u.int_in_range(0..=20)? {
                 let start = u.int_in_range(0..=30u64)?;
-                lane.spans.push(span(start, start + u.int_in_range(1..=9u64)?));
+                lane.spans
+                    .push(span(start, start + u.int_in_range(1..=9u64)?));
             }
             let rows = rows(&lane);
             let mut seen: Vec<SpanIx> = rows.iter().flatten().copied().collect();
@@ -469,7 +513,12 @@ mod tests {
                     assert!(lane.spans[two[0].index()].end <= lane.spans[two[1].index()].start);
                 }
             }
-            let at_once = |t: u64| lane.spans.iter().filter(|s| s.start <= t && t < s.end).count();
+            let at_once = |t: u64| {
+                lane.spans
+                    .iter()
+                    .filter(|s| s.start <= t && t < s.end)
+                    .count()
+            };
             assert_eq!(rows.len(), (0..40).map(at_once).max().unwrap_or(0));
             let busy_for = (0..40).filter(|&t| at_once(t) > 0).count() as u64;
             assert_eq!(busy(&lane), busy_for);

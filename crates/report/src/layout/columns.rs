@@ -41,7 +41,11 @@ pub(super) fn place(
     let (gaps, passing) = gaps(graph, xs, rows.len());
     let columns = columns(graph, rows, xs, ends, &passing);
 
-    let tracks = |c: &Column| passing.get(c.layers.1.wrapping_sub(1)).map_or(0, |p| p.len());
+    let tracks = |c: &Column| {
+        passing
+            .get(c.layers.1.wrapping_sub(1))
+            .map_or(0, |p| p.len())
+    };
     let head = match columns.len() {
         1 => 0.0,
         _ => GUTTER + TRACK * columns.iter().map(tracks).max().unwrap_or(0) as f64,
@@ -95,8 +99,16 @@ pub(super) fn place(
         ports: Ports::new(graph, &x),
         boxes: &boxes,
     };
-    let routes = links.iter().zip(&graph.runs).map(|(link, run)| router.route(link, run)).collect();
-    Layout { boxes, routes, size }
+    let routes = links
+        .iter()
+        .zip(&graph.runs)
+        .map(|(link, run)| router.route(link, run))
+        .collect();
+    Layout {
+        boxes,
+        routes,
+        size,
+    }
 }
 
 /// The gap below each layer, wide where lines run flat, and the short edges that pass it from left to right.
@@ -126,7 +138,13 @@ fn gaps(graph: &Proper, xs: &[f64], depth: usize) -> (Vec<f64>, Vec<Vec<Short>>)
     (gaps, passing)
 }
 
-fn columns(graph: &Proper, rows: &Rows, xs: &[f64], ends: &[LayerIx], passing: &[Vec<Short>]) -> Vec<Column> {
+fn columns(
+    graph: &Proper,
+    rows: &Rows,
+    xs: &[f64],
+    ends: &[LayerIx],
+    passing: &[Vec<Short>],
+) -> Vec<Column> {
     let mut columns = Vec::with_capacity(ends.len());
     let (mut start, mut x) = (0, 0.0);
     for end in ends.iter().map(|l| l.index()) {
@@ -172,8 +190,12 @@ impl Ports {
             lower: vec![0.0; graph.edges.len()],
         };
         for v in (0..graph.boxes as u32).map(Vertex) {
-            spread(graph.below.of(v.0), v, graph, x, &mut ports.upper, |e| graph.edges[e as usize].lower);
-            spread(graph.above.of(v.0), v, graph, x, &mut ports.lower, |e| graph.edges[e as usize].upper);
+            spread(graph.below.of(v.0), v, graph, x, &mut ports.upper, |e| {
+                graph.edges[e as usize].lower
+            });
+            spread(graph.above.of(v.0), v, graph, x, &mut ports.lower, |e| {
+                graph.edges[e as usize].upper
+            });
         }
         ports
     }
@@ -302,7 +324,11 @@ impl Path {
         }
         let to = Piece::Line(Point { x, y });
         let n = self.pieces.len();
-        let before = if n > 1 { self.pieces[n - 2].end() } else { self.start };
+        let before = if n > 1 {
+            self.pieces[n - 2].end()
+        } else {
+            self.start
+        };
         match self.pieces.last_mut() {
             Some(last @ Piece::Line(_)) if before.x == at.x && at.x == x => *last = to,
             _ => self.pieces.push(to),

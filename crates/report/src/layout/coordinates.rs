@@ -10,9 +10,9 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::{LayerIx, Separation};
 use super::crossings::Rows;
 use super::proper::{Proper, ShortEdge, Vertex};
+use super::{LayerIx, Separation};
 
 /// Pairs of sweeps, down and up; the last pair looks at both sides of each row.
 const ROUNDS: usize = 4;
@@ -34,7 +34,8 @@ const REST: u32 = 4;
 fn bends(graph: &Proper, link: u32, chain: u32) -> Vec<u32> {
     let mut out = vec![[0u32; 2]; graph.len()];
     let mut into = vec![[0u32; 2]; graph.len()];
-    let kind = |edge: &ShortEdge| usize::from(graph.is_dummy(edge.upper) || graph.is_dummy(edge.lower));
+    let kind =
+        |edge: &ShortEdge| usize::from(graph.is_dummy(edge.upper) || graph.is_dummy(edge.lower));
     for edge in &graph.edges {
         out[edge.upper.index()][kind(edge)] += 1;
         into[edge.lower.index()][kind(edge)] += 1;
@@ -48,7 +49,8 @@ fn bends(graph: &Proper, link: u32, chain: u32) -> Vec<u32> {
                 (false, false) => chain,
                 _ => END,
             };
-            let alike = out[edge.upper.index()][kind(edge)].max(into[edge.lower.index()][kind(edge)]);
+            let alike =
+                out[edge.upper.index()][kind(edge)].max(into[edge.lower.index()][kind(edge)]);
             (2 * whole / alike.max(2)).max(1)
         })
         .collect()
@@ -74,17 +76,19 @@ pub(super) fn assign(graph: &Proper, rows: &Rows, ends: &[LayerIx]) -> Vec<f64> 
     };
     let mut start = 0;
     for end in ends.iter().map(|l| l.index()) {
+        let column = &rows[start..end];
+        let last = column.len().saturating_sub(1);
         for round in 0..ROUNDS {
             scratch.soft = round < SOFT;
             if round == SOFT {
                 scratch.home.clone_from(&x);
             }
             let both = round + 1 == ROUNDS;
-            for l in start..end {
-                scratch.place(graph, &rows[l], &mut x, l > start, both && l + 1 < end);
+            for (l, row) in column.iter().enumerate() {
+                scratch.place(graph, row, &mut x, l > 0, both && l < last);
             }
-            for l in (start..end).rev() {
-                scratch.place(graph, &rows[l], &mut x, both && l > start, l + 1 < end);
+            for (l, row) in column.iter().enumerate().rev() {
+                scratch.place(graph, row, &mut x, both && l > 0, l < last);
             }
         }
         start = end;
@@ -103,7 +107,9 @@ impl Eq for Pull {}
 
 impl Ord for Pull {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.at.total_cmp(&other.at).then(self.weight.cmp(&other.weight))
+        self.at
+            .total_cmp(&other.at)
+            .then(self.weight.cmp(&other.weight))
     }
 }
 
@@ -144,7 +150,11 @@ impl Scratch {
             }
             let soft = self.soft;
             let bends = if soft { &self.soft_bends } else { &self.bends };
-            let rest = if soft { x[v.index()] } else { self.home[v.index()] };
+            let rest = if soft {
+                x[v.index()]
+            } else {
+                self.home[v.index()]
+            };
             self.pulls.push(Pull {
                 at: rest - offset,
                 weight: if soft { END } else { REST },
@@ -170,8 +180,20 @@ impl Scratch {
         }
         // Of all best solutions the heap gives the rightmost; mirrored, the leftmost. Their mean is as good, and
         // symmetric.
-        regress(&mut self.heap, &self.pulls, &self.ends, false, &mut self.from_left);
-        regress(&mut self.heap, &self.pulls, &self.ends, true, &mut self.from_right);
+        regress(
+            &mut self.heap,
+            &self.pulls,
+            &self.ends,
+            false,
+            &mut self.from_left,
+        );
+        regress(
+            &mut self.heap,
+            &self.pulls,
+            &self.ends,
+            true,
+            &mut self.from_right,
+        );
         for (i, v) in row.iter().enumerate() {
             x[v.index()] = (self.from_left[i] + self.from_right[i]) / 2.0 + self.offsets[i];
         }
@@ -183,7 +205,13 @@ impl Scratch {
 /// The heap holds where the cost of the best choice up to here changes its slope, as a function of the last number;
 /// beyond the largest it is flat. A pull of weight w makes the slope steeper by 2w there, and w of the rightmost
 /// slope is then taken off again, since the last number need not be that large.
-fn regress(heap: &mut BinaryHeap<Pull>, pulls: &[Pull], ends: &[usize], mirrored: bool, out: &mut Vec<f64>) {
+fn regress(
+    heap: &mut BinaryHeap<Pull>,
+    pulls: &[Pull],
+    ends: &[usize],
+    mirrored: bool,
+    out: &mut Vec<f64>,
+) {
     heap.clear();
     out.clear();
     let n = ends.len();
@@ -238,7 +266,9 @@ mod tests {
     }
 
     fn cost_at(row: &[Pull], at: f64) -> f64 {
-        row.iter().map(|p| f64::from(p.weight) * (p.at - at).abs()).sum()
+        row.iter()
+            .map(|p| f64::from(p.weight) * (p.at - at).abs())
+            .sum()
     }
 
     #[test]
@@ -268,7 +298,11 @@ mod tests {
                 let mut out = Vec::new();
                 regress(&mut BinaryHeap::new(), &pulls, &ends, mirrored, &mut out);
                 assert!(out.windows(2).all(|w| w[0] <= w[1]), "{out:?}");
-                let cost: f64 = rows.iter().zip(&out).map(|(row, &at)| cost_at(row, at)).sum();
+                let cost: f64 = rows
+                    .iter()
+                    .zip(&out)
+                    .map(|(row, &at)| cost_at(row, at))
+                    .sum();
                 assert_eq!(cost, least(&rows), "{rows:?} {mirrored}");
             }
             Ok(())

@@ -14,6 +14,10 @@ const MAX_SWEEPS: usize = 24;
 /// Sweeps without a better order after which it ends.
 const PATIENCE: usize = 5;
 
+/// Vertices with more neighbours on a side stay where the barycentre put them: to walk one through a wide row would
+/// cost the product of both.
+const CROWDED: usize = 64;
+
 /// The vertices of each layer from left to right.
 pub(super) type Rows = Vec<Vec<Vertex>>;
 
@@ -131,14 +135,21 @@ impl<'a> Sweep<'a> {
     fn exchanges(&mut self, rows: &mut Rows) {
         const PASSES: usize = 3;
         for row in rows.iter_mut().filter(|row| row.len() > 1) {
-            let sorted = |items: &mut Vec<u32>| items.sort_unstable();
             let sides: Vec<[Vec<u32>; 2]> = row
                 .iter()
                 .map(|&v| {
-                    let mut up: Vec<u32> = self.graph.uppers(v).map(|w| self.place[w.index()]).collect();
-                    let mut down: Vec<u32> = self.graph.lowers(v).map(|w| self.place[w.index()]).collect();
-                    sorted(&mut up);
-                    sorted(&mut down);
+                    let mut up: Vec<u32> = self
+                        .graph
+                        .uppers(v)
+                        .map(|w| self.place[w.index()])
+                        .collect();
+                    let mut down: Vec<u32> = self
+                        .graph
+                        .lowers(v)
+                        .map(|w| self.place[w.index()])
+                        .collect();
+                    up.sort_unstable();
+                    down.sort_unstable();
                     [up, down]
                 })
                 .collect();
@@ -147,6 +158,12 @@ impl<'a> Sweep<'a> {
                 let mut improved = false;
                 for i in 1..at.len() {
                     let (a, b) = (&sides[at[i - 1] as usize], &sides[at[i] as usize]);
+                    if [&a[0], &a[1], &b[0], &b[1]]
+                        .iter()
+                        .any(|side| side.len() > CROWDED)
+                    {
+                        continue;
+                    }
                     let now = pairs_after(&a[0], &b[0]) + pairs_after(&a[1], &b[1]);
                     if now == 0 {
                         continue;
@@ -189,7 +206,9 @@ impl<'a> Sweep<'a> {
 }
 
 fn mean(place: &[u32], near: impl Iterator<Item = Vertex>) -> (u64, u32) {
-    near.fold((0, 0), |(sum, n), v| (sum + u64::from(place[v.index()]), n + 1))
+    near.fold((0, 0), |(sum, n), v| {
+        (sum + u64::from(place[v.index()]), n + 1)
+    })
 }
 
 /// How many pairs (x of `left`, y of `right`) have x after y; both sorted.

@@ -55,7 +55,9 @@ pub(crate) fn order(n: usize, links: &[Link]) -> Result<Order, Vec<NodeIx>> {
         waiting[link.to.index()] += 1;
     }
     let mut level = vec![0u32; n];
-    let mut nodes: Vec<u32> = (0..n as u32).filter(|&v| waiting[v as usize] == 0).collect();
+    let mut nodes: Vec<u32> = (0..n as u32)
+        .filter(|&v| waiting[v as usize] == 0)
+        .collect();
     let mut at = 0;
     while let Some(&v) = nodes.get(at) {
         at += 1;
@@ -91,12 +93,18 @@ fn cycle(first: usize, waiting: &[u32], links: &[Link]) -> Vec<NodeIx> {
     }
     let mut nodes = walk.split_off(seen_at[v as usize]);
     nodes.reverse();
+    // Named from its least node, the same cycle always reads the same.
+    let least = (0..nodes.len()).min_by_key(|&i| nodes[i]).unwrap_or(0);
+    nodes.rotate_left(least);
     nodes
 }
 
 /// The layer of each node.
 pub(super) fn layers(n: usize, links: &[Link]) -> Result<Vec<u32>, Vec<NodeIx>> {
-    let Order { nodes, level: mut layer } = order(n, links)?;
+    let Order {
+        nodes,
+        level: mut layer,
+    } = order(n, links)?;
     let down = Adjacency::new(n, links.iter().map(|l| (l.from.0, l.to.0)));
     let mut fed = vec![0usize; n];
     for link in links {
@@ -104,10 +112,10 @@ pub(super) fn layers(n: usize, links: &[Link]) -> Result<Vec<u32>, Vec<NodeIx>> 
     }
     for &v in nodes.iter().rev() {
         let consumers = down.of(v);
-        if consumers.len() > fed[v as usize] {
-            if let Some(first) = consumers.iter().map(|&w| layer[w as usize]).min() {
-                layer[v as usize] = first - 1;
-            }
+        if consumers.len() > fed[v as usize]
+            && let Some(first) = consumers.iter().map(|&w| layer[w as usize]).min()
+        {
+            layer[v as usize] = first - 1;
         }
     }
     Ok(layer)

@@ -2,8 +2,8 @@
 //!
 //! In: the size of each box and the links between them. Out: a [`Layout`] in which every link leads to a later layer,
 //! boxes never overlap and the same input gives the same numbers. Method: Sugiyama, Tagawa and Toda 1981, in phases of
-//! one file each: [layers](layers), [dummies for long links](proper), [order](crossings), [breaks](breaks),
-//! [coordinates](coordinates), [columns and routes](columns). Unconnected parts are laid out one by one and [packed](pack).
+//! one file each: `layers`, `proper` (dummies for long links), `crossings` (order), `breaks`, `coordinates`, `columns`
+//! (places and routes). Unconnected parts are laid out one by one and packed (`pack`).
 //! Time is O((V + E) log V) with bounded rounds; memory is linear, with at most twelve dummies a box.
 
 mod breaks;
@@ -179,7 +179,14 @@ pub fn layout(boxes: &[Size], links: &[Link]) -> Result<Layout, Vec<NodeIx>> {
         let rows = crossings::order(&graph);
         let ends = breaks::breaks(&graph, &rows, &sizes);
         let xs = coordinates::assign(&graph, &rows, &ends);
-        done.push(columns::place(&graph, &rows, &ends, &xs, &sizes, &part_links));
+        done.push(columns::place(
+            &graph,
+            &rows,
+            &ends,
+            &xs,
+            &sizes,
+            &part_links,
+        ));
     }
 
     let sizes: Vec<Size> = done.iter().map(|d| d.size).collect();
@@ -219,7 +226,11 @@ impl Point {
 impl Route {
     fn moved(self, by: Point) -> Route {
         match self {
-            Route::Path { start, pieces, joins } => Route::Path {
+            Route::Path {
+                start,
+                pieces,
+                joins,
+            } => Route::Path {
                 joins,
                 start: start.moved(by),
                 pieces: pieces

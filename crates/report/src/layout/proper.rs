@@ -3,7 +3,7 @@
 //! In: boxes with layers, and links. Out: vertices (boxes, then dummies that stand for where a long link passes a
 //! layer) and the short edges between them. Long links of one bundle that leave the same box, or arrive at the same
 //! one, share one *trunk* of dummies, so a box with many long links costs one vertex per layer. What remains is held to
-//! [`DUMMIES_PER_BOX`]: the longest links beyond it become jumps, which layout reports and never drops.
+//! [`DUMMIES_PER_BOX`] and [`PASSES_PER_BOX`]: the longest links beyond it become jumps, which layout reports and never drops.
 
 use rustc_hash::FxHashMap;
 
@@ -14,6 +14,10 @@ use crate::picture::index;
 const DUMMIES_PER_BOX: usize = 12;
 /// Dummies allowed in any component.
 const DUMMIES_ALWAYS: usize = 4_000;
+/// Layers that links may pass in total, for each box and in any component: links that share a trunk cost few dummies
+/// but each still has a path of its own.
+const PASSES_PER_BOX: usize = 100;
+const PASSES_ALWAYS: usize = 20_000;
 
 index! {
     /// A box or a dummy of one component; boxes come first.
@@ -89,7 +93,8 @@ impl Proper {
         }
         let mut trunks: FxHashMap<(u32, u8, bool), Vec<Short>> = FxHashMap::default();
         let mut runs = vec![Run::Jump; links.len()];
-        let mut dummies = 0;
+        let (mut dummies, mut passed) = (0, 0);
+        let most_passed = PASSES_ALWAYS + PASSES_PER_BOX * boxes;
         for e in by_span {
             let link = links[e as usize];
             let passes = spans[e as usize] as usize - 1;
@@ -99,7 +104,10 @@ impl Proper {
                     edges: vec![Short(edges.len() as u32)],
                     joins: false,
                 };
-                edges.push(ShortEdge { upper: from, lower: to });
+                edges.push(ShortEdge {
+                    upper: from,
+                    lower: to,
+                });
                 continue;
             }
             let leaving = (link.from.0, link.bundle, true);
@@ -111,7 +119,8 @@ impl Proper {
             };
             let trunk = trunks.entry(key).or_default();
             let new = passes.saturating_sub(trunk.len());
-            if dummies + new > budget {
+            passed += passes;
+            if dummies + new > budget || passed > most_passed {
                 // Sorted by span: no later link is shorter.
                 break;
             }
@@ -121,16 +130,24 @@ impl Proper {
                 if down { edge.lower } else { edge.upper }
             };
             while trunk.len() < passes {
-                let last = trunk.last().map_or(if down { from } else { to }, |&s| end(&edges, s));
+                let last = trunk
+                    .last()
+                    .map_or(if down { from } else { to }, |&s| end(&edges, s));
                 let v = Vertex(layer.len() as u32);
                 width.push(Separation::DUMMY_WIDTH);
                 trunk.push(Short(edges.len() as u32));
                 if down {
                     layer.push(layer[last.index()] + 1);
-                    edges.push(ShortEdge { upper: last, lower: v });
+                    edges.push(ShortEdge {
+                        upper: last,
+                        lower: v,
+                    });
                 } else {
                     layer.push(layer[last.index()] - 1);
-                    edges.push(ShortEdge { upper: v, lower: last });
+                    edges.push(ShortEdge {
+                        upper: v,
+                        lower: last,
+                    });
                 }
             }
             let far = end(&edges, trunk[passes - 1]);
@@ -139,11 +156,17 @@ impl Proper {
             if down {
                 run.extend_from_slice(&trunk[..passes]);
                 run.push(branch);
-                edges.push(ShortEdge { upper: far, lower: to });
+                edges.push(ShortEdge {
+                    upper: far,
+                    lower: to,
+                });
             } else {
                 run.push(branch);
                 run.extend(trunk[..passes].iter().rev());
-                edges.push(ShortEdge { upper: from, lower: far });
+                edges.push(ShortEdge {
+                    upper: from,
+                    lower: far,
+                });
             }
             runs[e as usize] = Run::Edges {
                 edges: run,
@@ -178,12 +201,18 @@ impl Proper {
 
     /// Vertices one layer up that `v` is joined to.
     pub(super) fn uppers(&self, v: Vertex) -> impl Iterator<Item = Vertex> + '_ {
-        self.above.of(v.0).iter().map(|&e| self.edges[e as usize].upper)
+        self.above
+            .of(v.0)
+            .iter()
+            .map(|&e| self.edges[e as usize].upper)
     }
 
     /// Vertices one layer down that `v` is joined to.
     pub(super) fn lowers(&self, v: Vertex) -> impl Iterator<Item = Vertex> + '_ {
-        self.below.of(v.0).iter().map(|&e| self.edges[e as usize].lower)
+        self.below
+            .of(v.0)
+            .iter()
+            .map(|&e| self.edges[e as usize].lower)
     }
 }
 
@@ -212,9 +241,15 @@ fn split_wide(layer: &mut [u32]) {
     let mut sorted = size.clone();
     sorted.sort_unstable();
     let usual = f64::from(sorted.get(depth / 2).copied().unwrap_or(0));
-    let limit = WIDE.max(2.0 * (layer.len() as f64).sqrt()).max(4.0 * usual).ceil() as u32;
+    let limit = WIDE
+        .max(2.0 * (layer.len() as f64).sqrt())
+        .max(4.0 * usual)
+        .ceil() as u32;
     // Rows of a split layer are equally long.
-    let per_row: Vec<u32> = size.iter().map(|&n| n.div_ceil(n.div_ceil(limit).max(1)).max(1)).collect();
+    let per_row: Vec<u32> = size
+        .iter()
+        .map(|&n| n.div_ceil(n.div_ceil(limit).max(1)).max(1))
+        .collect();
     let mut first = vec![0u32; depth];
     for l in 1..depth {
         first[l] = first[l - 1] + size[l - 1].div_ceil(per_row[l - 1]);
