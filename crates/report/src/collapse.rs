@@ -10,9 +10,9 @@ use crate::layout::layers::{Order, order};
 use crate::picture::{Edge, Group, GroupIx, Node, NodeClass, NodeIx, Picture, PictureError};
 use crate::text::count;
 
-/// Nodes and edges drawn one by one, over all groups of a picture.
+/// Nodes drawn one by one, over all groups of a picture.
 pub const MAX_NODES: usize = 20_000;
-/// See [`MAX_NODES`].
+/// Edges drawn one by one, over all groups of a picture.
 pub const MAX_EDGES: usize = 80_000;
 /// Groups drawn.
 pub const MAX_GROUPS: usize = 2_000;

@@ -231,7 +231,7 @@ fn close_gaps(layer: &mut [u32]) {
 const WIDE: f64 = 40.0;
 
 /// Sets a layer that is much wider than the others in several rows: ten thousand boxes in one row cannot be read.
-/// Where wide layers are the rule (many parallel chains) they stay.
+/// Where wide layers are the rule (many parallel chains) they stay, up to a shape of about one to forty.
 fn split_wide(layer: &mut [u32]) {
     let depth = layer.iter().max().map_or(0, |&l| l as usize + 1);
     let mut size = vec![0u32; depth];
@@ -241,9 +241,10 @@ fn split_wide(layer: &mut [u32]) {
     let mut sorted = size.clone();
     sorted.sort_unstable();
     let usual = f64::from(sorted.get(depth / 2).copied().unwrap_or(0));
+    let root = (layer.len() as f64).sqrt();
     let limit = WIDE
-        .max(2.0 * (layer.len() as f64).sqrt())
-        .max(4.0 * usual)
+        .max(2.0 * root)
+        .max((4.0 * usual).min(6.0 * root))
         .ceil() as u32;
     // Rows of a split layer are equally long.
     let per_row: Vec<u32> = size
