@@ -6,7 +6,7 @@
 use crate::boxes::{BoxText, DETAIL_STEP, PAD_X, fit};
 use crate::collapse::{collapse, link};
 use crate::edges::draw_edge;
-use crate::layout::{Layout, Point, Route, Size, layout, pack};
+use crate::layout::{Placed, Point, Route, Size, layout, pack};
 use crate::legend::{Used, legend};
 use crate::picture::{Group, GroupIx, Node, NodeClass, Picture, PictureError};
 use crate::style::{self, Line};
@@ -107,13 +107,16 @@ fn arrange(sizes: &[Size]) -> (Vec<Point>, Size) {
     let Some((main, others)) = sizes.split_first() else {
         return (Vec::new(), Size::default());
     };
+    if others.is_empty() {
+        return (vec![Point::default()], *main);
+    }
     let area: f64 = sizes
         .iter()
         .map(|s| (s.width + FRAME_GAP) * (s.height + FRAME_GAP))
         .sum();
     let ideal = (area * pack::ASPECT).sqrt();
     let beside = main.width + FRAME_GAP;
-    let tall = ideal > beside && !others.is_empty();
+    let tall = ideal > beside;
     let order: Vec<usize> = (0..others.len()).collect();
     let widest = others.iter().map(|s| s.width).fold(0.0, f64::max);
     let target = if tall { ideal - beside } else { main.width };
@@ -132,16 +135,8 @@ fn arrange(sizes: &[Size]) -> (Vec<Point>, Size) {
         y: c.y + by.y,
     }));
     let size = Size {
-        width: main.width.max(if others.is_empty() {
-            0.0
-        } else {
-            by.x + rest.width
-        }),
-        height: main.height.max(if others.is_empty() {
-            0.0
-        } else {
-            by.y + rest.height
-        }),
+        width: main.width.max(by.x + rest.width),
+        height: main.height.max(by.y + rest.height),
     };
     (all, size)
 }
@@ -268,8 +263,7 @@ fn frame(
             &mut inner,
             node,
             &texts[n],
-            &plan,
-            n,
+            &plan.boxes[n],
             &format!("{prefix}g{ix}n{n}"),
         );
     }
@@ -278,8 +272,7 @@ fn frame(
     Ok(Fragment { body: out, size })
 }
 
-fn draw_node(out: &mut String, node: &Node, fitted: &BoxText, plan: &Layout, n: usize, id: &str) {
-    let placed = &plan.boxes[n];
+fn draw_node(out: &mut String, node: &Node, fitted: &BoxText, placed: &Placed, id: &str) {
     let (x, y) = (placed.corner.x, placed.corner.y);
     let (w, h) = (placed.size.width, placed.size.height);
     let rx = match node.class {
@@ -375,7 +368,8 @@ pub(crate) fn text(out: &mut String, class: &str, x: f64, y: f64, content: &str)
 
 /// A body moved to a place.
 pub(crate) fn at(out: &mut String, x: f64, y: f64, body: &str) {
-    if body.is_empty() {
+    if x == 0.0 && y == 0.0 || body.is_empty() {
+        out.push_str(body);
         return;
     }
     out.push_str(&format!(

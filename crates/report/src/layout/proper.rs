@@ -3,7 +3,8 @@
 //! In: boxes with layers, and links. Out: vertices (boxes, then dummies that stand for where a long link passes a
 //! layer) and the short edges between them. Long links of one bundle that leave the same box, or arrive at the same
 //! one, share one *trunk* of dummies, so a box with many long links costs one vertex per layer. What remains is held to
-//! [`DUMMIES_PER_BOX`] and [`PASSES_PER_BOX`]: the longest links beyond it become jumps, which layout reports and never drops.
+//! [`DUMMIES_PER_BOX`] and [`PASSES_PER_BOX`]: the longest links beyond become jumps, which layout reports and never
+//! drops.
 
 use rustc_hash::FxHashMap;
 
