@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use crate::checker::Violation;
-use crate::checker::reach::GuaranteedOrder;
+use crate::checker::reach::{By, GuaranteedOrder};
 use crate::{BufferId, BufferRole, ComputeGraph, NodeId, Schedule, Space};
 
 pub(super) fn check(graph: &ComputeGraph, schedule: &Schedule, found: &mut Vec<Violation>) {
@@ -163,7 +163,7 @@ fn unordered(
         let (early, late) = (&ends.last[&first], &ends.first[&second]);
         early.iter().flat_map(move |&e| late.iter().map(move |&l| (e, l)))
     };
-    let loose = order.unordered(pairs.iter().flat_map(crossing).collect());
+    let loose = order.unordered(pairs.iter().flat_map(crossing).collect(), By::Start);
     if loose.is_empty() {
         return Vec::new();
     }
@@ -203,7 +203,7 @@ impl Ends {
             let outermost = users.iter().flat_map(move |&u| [(first, u), (u, last)]);
             steps.chain(outermost).filter(|(a, b)| a != b)
         });
-        let loose = order.unordered(neighbours.collect());
+        let loose = order.unordered(neighbours.collect(), By::Start);
         let loose: FxHashSet<(NodeId, NodeId)> = loose.into_iter().collect();
         let before = |a: NodeId, b: NodeId| a != b && !loose.contains(&(a, b));
         let (mut first, mut last) = (FxHashMap::default(), FxHashMap::default());

@@ -11,8 +11,11 @@
 
 mod coverage;
 mod memory;
+mod races;
 mod reach;
 mod streams;
+
+pub use races::{Race, races};
 
 use std::fmt;
 

@@ -10,6 +10,13 @@ use rustc_hash::FxHashMap;
 use crate::checker::Violation;
 use crate::{ComputeGraph, NodeId, Schedule};
 
+/// What must have come before a node: everything complete when it starts, or when its grid-dependency wait returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Start,
+    Wait,
+}
+
 pub(super) struct GuaranteedOrder<'a> {
     graph: &'a ComputeGraph,
     /// Reuse edges by consumer.
@@ -61,8 +68,8 @@ impl<'a> GuaranteedOrder<'a> {
         self.position[node.index()]
     }
 
-    /// The pairs (before, after) that are *not* ordered so.
-    pub fn unordered(&self, mut pairs: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, NodeId)> {
+    /// The pairs (before, after) in which `before` may not be complete by the start (or wait) of `after`.
+    pub fn unordered(&self, mut pairs: Vec<(NodeId, NodeId)>, by: By) -> Vec<(NodeId, NodeId)> {
         pairs.sort_unstable_by_key(|&(a, b)| (self.position(a), self.position(b)));
         pairs.dedup();
         let mut unordered = Vec::new();
@@ -89,7 +96,11 @@ impl<'a> GuaranteedOrder<'a> {
             for &(source, target) in chunk {
                 let bit = sources.partition_point(|&s| self.position(s) < self.position(source));
                 let at = self.position(target).checked_sub(start).map(|at| at as usize);
-                let ordered = at.is_some_and(|at| reached.at_start[at] >> bit & 1 == 1);
+                let complete = match by {
+                    By::Start => &reached.at_start,
+                    By::Wait => &reached.at_wait,
+                };
+                let ordered = at.is_some_and(|at| complete[at] >> bit & 1 == 1);
                 if !ordered {
                     unordered.push((source, target));
                 }
@@ -101,6 +112,7 @@ impl<'a> GuaranteedOrder<'a> {
     /// For each place from `start` to `last`: which sources are complete before the node there starts, and by its end.
     fn carry(&self, sources: &[NodeId], start: u32, last: u32, reached: &mut Reached) {
         reached.at_start.clear();
+        reached.at_wait.clear();
         reached.at_end.clear();
         let mut source = sources.iter().peekable();
         for place in start..=last {
@@ -126,6 +138,7 @@ impl<'a> GuaranteedOrder<'a> {
                 None => 0,
             };
             reached.at_start.push(at_start);
+            reached.at_wait.push(at_start | weak);
             reached.at_end.push(at_start | weak | own);
         }
     }
@@ -134,5 +147,6 @@ impl<'a> GuaranteedOrder<'a> {
 #[derive(Default)]
 struct Reached {
     at_start: Vec<u64>,
+    at_wait: Vec<u64>,
     at_end: Vec<u64>,
 }
