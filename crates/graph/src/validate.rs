@@ -1,5 +1,7 @@
 //! What every node of a graph must satisfy, checked once, at build.
 
+use std::collections::BTreeMap;
+
 use crate::graph::effects_of;
 use crate::library::OperandError;
 use crate::{
@@ -51,10 +53,13 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), GraphError> {
             problem: format!("stands for the same outer buffer as {}", pair[0].1),
         });
     }
+    let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, slot) in tables.slots.iter().enumerate() {
         let id = SlotId::from_index(index);
-        let twin = tables.slots[..index].iter().position(|other| other.name == slot.name);
-        if let Some(twin) = twin.filter(|_| !slot.name.is_empty()) {
+        if slot.name.is_empty() {
+            continue;
+        }
+        if let Some(twin) = by_name.insert(&slot.name, index) {
             let problem = format!("has the same name as slot{twin}; slots are set by name");
             return Err(GraphError::Slot { slot: id, name: slot.name.to_string(), problem });
         }
@@ -72,11 +77,12 @@ pub(crate) fn check_node(tables: &Tables, id: NodeId, node: &Node) -> Result<(),
         }
         NodeKind::Memset(set) => {
             check_extent(set.extent, &[set.dst]).map_err(problem)?;
-            if !matches!(set.element_size, 1 | 2 | 4) {
+            let untold = set.element_size == 0 && set.dst.target == Target::Unspecified;
+            if !untold && !matches!(set.element_size, 1 | 2 | 4) {
                 let size = set.element_size;
                 return Err(problem(format!("a pattern of {size} bytes; 1, 2 or 4 are possible")));
             }
-            if set.extent.width % u64::from(set.element_size) != 0 {
+            if !untold && set.extent.width % u64::from(set.element_size) != 0 {
                 let (width, size) = (set.extent.width, set.element_size);
                 return Err(problem(format!("{width} bytes are not whole patterns of {size}")));
             }
@@ -134,6 +140,11 @@ fn check_regions(tables: &Tables, id: NodeId, node: &Node) -> Result<(), GraphEr
         ends.extend(copy.dst.region(copy.extent).map(|r| (r, Access::Write)));
     } else if let NodeKind::Kernel(kernel) = &node.kind {
         ends.extend(kernel.args.iter().filter_map(|arg| arg.effect()));
+    } else if let NodeKind::Conditional(conditional) = &node.kind {
+        // Bodies were checked against their stand-ins; only the condition is this node's own.
+        if let Condition::Value(view) = conditional.condition {
+            ends.push((view.region(), Access::Read));
+        }
     } else if let Effects::Known(effects) = effects_of(node) {
         ends.extend(effects);
     }
