@@ -7,7 +7,11 @@
 
 mod buffer;
 mod builder;
+<<<<<<< HEAD
 mod checker;
+=======
+pub mod dot;
+>>>>>>> formats
 mod dtype;
 mod edge;
 mod error;
@@ -15,7 +19,9 @@ mod expr;
 mod graph;
 mod ids;
 mod infer;
+
 mod library;
+mod names;
 mod node;
 mod region;
 mod schedule;
@@ -25,7 +31,11 @@ mod view;
 
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
+<<<<<<< HEAD
 pub use checker::{Race, StepId, Violation, check, races};
+=======
+pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
+>>>>>>> formats
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
 pub use error::{CyclePath, GraphError, NamedNode};
@@ -35,6 +45,7 @@ pub use expr::{
 pub use graph::ComputeGraph;
 pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};
 pub use library::{LibraryKernel, OperandError, ReduceOp};
+pub use names::display_name;
 pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
