@@ -206,6 +206,20 @@ fn is_opaque(node: &Node) -> bool {
 }
 
 pub(crate) fn operands_of(node: &Node) -> Operands {
+    let mut found = declared_operands(node);
+    if let NodeKind::Conditional(_) = node.kind {
+        // A body may not run, so what it writes may also be left as it was.
+        for (_, access) in &mut found {
+            if *access == Access::Write {
+                *access = Access::ReadWrite;
+            }
+        }
+    }
+    found
+}
+
+/// The operands as the node, or the nodes inside, declare them.
+pub(crate) fn declared_operands(node: &Node) -> Operands {
     let mut found = Operands::new();
     match &node.kind {
         NodeKind::Kernel(kernel) => found.extend(kernel.args.iter().filter_map(Arg::effect)),
@@ -227,12 +241,6 @@ pub(crate) fn operands_of(node: &Node) -> Operands {
         NodeKind::Child(graph) => inner_operands(graph, &mut found),
         NodeKind::Conditional(conditional) => {
             conditional.bodies.iter().for_each(|body| inner_operands(body, &mut found));
-            // A body may not run, so what it writes may also be left as it was.
-            for (_, access) in &mut found {
-                if *access == Access::Write {
-                    *access = Access::ReadWrite;
-                }
-            }
             if let Condition::Value(view) = conditional.condition {
                 found.push((view.region(), Access::Read));
             }

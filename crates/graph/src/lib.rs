@@ -7,11 +7,8 @@
 
 mod buffer;
 mod builder;
-<<<<<<< HEAD
 mod checker;
-=======
 pub mod dot;
->>>>>>> formats
 mod dtype;
 mod edge;
 mod error;
@@ -31,11 +28,8 @@ mod view;
 
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
-<<<<<<< HEAD
 pub use checker::{Race, StepId, Violation, check, races};
-=======
 pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
->>>>>>> formats
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
 pub use error::{CyclePath, GraphError, NamedNode};
