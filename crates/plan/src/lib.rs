@@ -1,3 +1,5 @@
 //! Analyses and planners over GPU task graphs.
+#![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod lanes;
