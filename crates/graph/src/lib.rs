@@ -16,6 +16,7 @@ mod expr;
 mod graph;
 mod ids;
 mod infer;
+pub mod json;
 
 mod library;
 mod names;
@@ -38,6 +39,9 @@ pub use expr::{
 };
 pub use graph::ComputeGraph;
 pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};
+pub use json::{
+    JsonError, MAX_INFERRED_OPERANDS, MAX_JSON_BYTES, MAX_JSON_NODES, from_json, to_json,
+};
 pub use library::{LibraryKernel, OperandError, ReduceOp};
 pub use names::display_name;
 pub use node::{

@@ -219,7 +219,8 @@ impl Cluster<'_> {
     }
 
     fn kernel(&self, index: usize, node: &Node, kernel: &KernelNode) -> String {
-        let function = display_name(kernel.kernel.name());
+        // Three of them in a row start a launch.
+        let function = display_name(kernel.kernel.name()).replace("<<<", "< < <");
         let config = &kernel.config;
         let launch = if config.is_known() {
             let (grid, block) = (braced(config.grid), braced(config.block));
