@@ -181,7 +181,7 @@ fn default_launch(kernel: &KernelRef, args: &[Arg]) -> KernelConfig {
     let shape = match kernel {
         KernelRef::Named(_) => return KernelConfig::unknown(),
         KernelRef::Elementwise(expr) => views.nth(expr.inputs().len()),
-        KernelRef::Library(_) => views.last(),
+        KernelRef::Library(_) => views.next_back(),
     };
     suggested_launch(shape.map_or(1, View::elements))
 }
