@@ -8,6 +8,7 @@
 mod buffer;
 mod builder;
 mod checker;
+mod device_graph;
 mod dtype;
 mod edge;
 mod error;
@@ -26,6 +27,7 @@ mod view;
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
 pub use checker::{Race, StepId, Violation, check, races};
+pub use device_graph::{DeviceGraph, DeviceNode};
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
 pub use error::{CyclePath, GraphError, NamedNode};
