@@ -1,1 +1,3 @@
-//! Placeholder while the crate is being laid out.
+//! Analyses and planners over GPU task graphs.
+
+pub mod lanes;

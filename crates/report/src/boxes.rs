@@ -29,16 +29,9 @@ pub(crate) struct BoxText {
 /// Fits a node's text.
 pub(crate) fn fit(node: &Node, picture: &Picture) -> BoxText {
     let label = elide(&node.label, LABEL_COLUMNS);
-    let bodies = node
-        .bodies
-        .iter()
-        .map(|b| format!("▸ {}", picture.groups[b.index()].title));
+    let bodies = node.bodies.iter().map(|b| format!("▸ {}", picture.groups[b.index()].title));
     let total = node.lines.len() + node.bodies.len();
-    let shown = if total > MAX_LINES {
-        MAX_LINES - 1
-    } else {
-        total
-    };
+    let shown = if total > MAX_LINES { MAX_LINES - 1 } else { total };
     let mut lines: Vec<String> = node
         .lines
         .iter()

@@ -40,10 +40,7 @@ pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureErr
     }
     let boxes = (ALL_BOXES / too_large.len().max(1)).clamp(FEWEST_BOXES, BOXES);
     let mut large = too_large.into_iter().peekable();
-    let mut drawn = Picture {
-        title: picture.title.clone(),
-        groups: Vec::new(),
-    };
+    let mut drawn = Picture { title: picture.title.clone(), groups: Vec::new() };
     for (g, group) in picture.groups.iter().enumerate().take(MAX_GROUPS) {
         let mut new = match large.next_if_eq(&g) {
             Some(_) => levels_as_boxes(group, GroupIx(g as u32), boxes)?,
@@ -54,12 +51,7 @@ pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureErr
         }
         drawn.groups.push(new);
     }
-    if let Some(left_out) = picture
-        .groups
-        .len()
-        .checked_sub(MAX_GROUPS)
-        .filter(|&n| n > 0)
-    {
+    if let Some(left_out) = picture.groups.len().checked_sub(MAX_GROUPS).filter(|&n| n > 0) {
         drawn.groups[0].notes.push(format!(
             "{} not drawn: a picture holds {MAX_GROUPS}.",
             count(left_out, "further graph")
@@ -98,10 +90,8 @@ fn levels_as_boxes(group: &Group, ix: GroupIx, boxes: usize) -> Result<Group, Pi
     }
     let mut skipping = 0;
     for edge in &group.edges {
-        let (a, b) = (
-            band_of[level[edge.from.index()] as usize],
-            band_of[level[edge.to.index()] as usize],
-        );
+        let (a, b) =
+            (band_of[level[edge.from.index()] as usize], band_of[level[edge.to.index()] as usize]);
         match b - a {
             0 => bands[a].inside += 1,
             1 => bands[a].to_next += 1,

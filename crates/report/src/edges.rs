@@ -26,11 +26,7 @@ pub(crate) fn draw_edge(
     let class = line.class();
     let words = edge_words(group, edge);
     match route {
-        Route::Path {
-            start,
-            pieces,
-            joins,
-        } => {
+        Route::Path { start, pieces, joins } => {
             let (end, data) = if *joins {
                 let (start, pieces) = backward(*start, pieces);
                 ("start", path_data(start, &pieces))
@@ -44,22 +40,8 @@ pub(crate) fn draw_edge(
         }
         Route::Jump { leave, arrive } => {
             for (half, from, to) in [
-                (
-                    "",
-                    *leave,
-                    Point {
-                        x: leave.x,
-                        y: leave.y + STUB,
-                    },
-                ),
-                (
-                    "b",
-                    Point {
-                        x: arrive.x,
-                        y: arrive.y - STUB,
-                    },
-                    *arrive,
-                ),
+                ("", *leave, Point { x: leave.x, y: leave.y + STUB }),
+                ("b", Point { x: arrive.x, y: arrive.y - STUB }, *arrive),
             ] {
                 out.push_str(&format!(
                     "<path id=\"{id}{half}\" class=\"e {class}\" marker-end=\"url(#{prefix}{class})\" d=\"{}\">\
@@ -94,17 +76,11 @@ fn edge_words(group: &Group, edge: &Edge) -> String {
 
 /// The same way from its end.
 fn backward(start: Point, pieces: &[Piece]) -> (Point, Vec<Piece>) {
-    let ends: Vec<Point> = std::iter::once(start)
-        .chain(pieces.iter().map(|p| p.end()))
-        .collect();
-    let turned = pieces
-        .iter()
-        .zip(&ends)
-        .rev()
-        .map(|(piece, &to)| match piece {
-            Piece::Line(_) => Piece::Line(to),
-            Piece::Curve(_) => Piece::Curve(to),
-        });
+    let ends: Vec<Point> = std::iter::once(start).chain(pieces.iter().map(|p| p.end())).collect();
+    let turned = pieces.iter().zip(&ends).rev().map(|(piece, &to)| match piece {
+        Piece::Line(_) => Piece::Line(to),
+        Piece::Curve(_) => Piece::Curve(to),
+    });
     (ends[ends.len() - 1], turned.collect())
 }
 
@@ -156,8 +132,5 @@ fn toward(corner: Point, other: Point) -> Point {
         return corner;
     }
     let t = (CORNER / length).min(0.5);
-    Point {
-        x: corner.x + dx * t,
-        y: corner.y + dy * t,
-    }
+    Point { x: corner.x + dx * t, y: corner.y + dy * t }
 }

@@ -139,10 +139,7 @@ fn graph(out: &mut String, picture: &Picture, prefix: &str) -> Result<bool, Pict
     let mut body = String::new();
     style::markers(&mut body, prefix, &lines);
     body.push_str(&drawing.body);
-    let shown = Fragment {
-        body,
-        size: drawing.size,
-    };
+    let shown = Fragment { body, size: drawing.size };
     section(out, &picture.title, prefix, &shown, &drawing.used, true);
     out.push_str("<script type=\"application/json\" class=\"data\">");
     out.push_str(&data(&picture));
@@ -198,10 +195,7 @@ fn section(
             legend.body
         ));
     }
-    let (width, height) = (
-        drawing.size.width + 2.0 * PAD,
-        drawing.size.height + 2.0 * PAD,
-    );
+    let (width, height) = (drawing.size.width + 2.0 * PAD, drawing.size.height + 2.0 * PAD);
     out.push_str(&format!(
         "<div class=\"split\" style=\"--h:{4}px\"><div class=\"view\" tabindex=\"0\"><svg class=\"pg\" \
          viewBox=\"{0} {0} {1} {2}\" data-w=\"{1}\" data-h=\"{2}\" data-pad=\"{5}\">{3}</svg></div>\
@@ -269,18 +263,12 @@ fn data(picture: &Picture) -> String {
                     }
                 })
                 .collect(),
-            edges: group
-                .edges
-                .iter()
-                .map(|e| (e.from.0, e.to.0, words(e)))
-                .collect(),
+            edges: group.edges.iter().map(|e| (e.from.0, e.to.0, words(e))).collect(),
         })
         .collect();
     let json = serde_json::to_string(&Data { groups }).expect("strings and integers are JSON");
     // In JSON these occur only inside strings, where the escape means the same.
-    json.replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('&', "\\u0026")
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// What the panel says of an edge; nothing of a plain one.

@@ -61,11 +61,7 @@ pub(crate) fn legend(used: &Used, prefix: &str) -> Fragment {
         items.push((swatch, 10.0, format!("lane {lane}")));
     }
     if used.lanes.len() > LANES_SHOWN {
-        items.push((
-            String::new(),
-            0.0,
-            format!("… {} lanes, colours repeat", used.lanes.len()),
-        ));
+        items.push((String::new(), 0.0, format!("… {} lanes, colours repeat", used.lanes.len())));
     }
 
     let mut body = String::new();

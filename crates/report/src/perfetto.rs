@@ -114,29 +114,16 @@ pub fn trace(
         name: "process_name",
         pid: PID,
         tid: None,
-        args: NameArgs::Name {
-            name: capped(&timeline.title),
-        },
+        args: NameArgs::Name { name: capped(&timeline.title) },
     }];
     for (l, lane) in timeline.lanes.iter().enumerate() {
         // Thread 0 is special to some viewers.
         let tid = l as u32 + 1;
         for (name, args) in [
-            (
-                "thread_name",
-                NameArgs::Name {
-                    name: capped(&lane.name),
-                },
-            ),
+            ("thread_name", NameArgs::Name { name: capped(&lane.name) }),
             ("thread_sort_index", NameArgs::Order { sort_index: tid }),
         ] {
-            events.push(Event::Name {
-                ph: "M",
-                name,
-                pid: PID,
-                tid: Some(tid),
-                args,
-            });
+            events.push(Event::Name { ph: "M", name, pid: PID, tid: Some(tid), args });
         }
         for span in &lane.spans {
             events.push(Event::Complete {
@@ -159,10 +146,7 @@ pub fn trace(
         let (producer, consumer) = (find(timeline, d, from)?, find(timeline, d, to)?);
         // An arrow belongs to the slice that is open at its time: at its very end a slice is no longer open.
         let leave = producer.end.saturating_sub(1).max(producer.start);
-        for (ph, at, ts, bp) in [
-            ("s", from, leave, None),
-            ("f", to, consumer.start, Some("e")),
-        ] {
+        for (ph, at, ts, bp) in [("s", from, leave, None), ("f", to, consumer.start, Some("e"))] {
             events.push(Event::Flow {
                 ph,
                 name: "dependency",
@@ -177,10 +161,7 @@ pub fn trace(
     }
     let trace = Trace {
         display_time_unit: "ns",
-        other_data: Other {
-            title: capped(&timeline.title),
-            first_start_ns: first.to_string(),
-        },
+        other_data: Other { title: capped(&timeline.title), first_start_ns: first.to_string() },
         trace_events: events,
     };
     Ok(serde_json::to_string(&trace).expect("strings and finite numbers are JSON"))

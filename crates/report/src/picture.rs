@@ -81,10 +81,7 @@ pub struct Group {
 impl Group {
     /// An empty graph.
     pub fn new(title: impl Into<String>) -> Self {
-        Group {
-            title: title.into(),
-            ..Group::default()
-        }
+        Group { title: title.into(), ..Group::default() }
     }
 }
 
@@ -229,14 +226,7 @@ pub struct Edge {
 impl Edge {
     /// A full dependency without flags.
     pub fn new(from: NodeIx, to: NodeIx) -> Self {
-        Edge {
-            from,
-            to,
-            style: EdgeStyle::Full,
-            redundant: false,
-            critical: false,
-            reuse: false,
-        }
+        Edge { from, to, style: EdgeStyle::Full, redundant: false, critical: false, reuse: false }
     }
 }
 
@@ -288,12 +278,7 @@ pub enum PictureError {
 
 fn list(nodes: &[NodeIx]) -> String {
     const SHOWN: usize = 12;
-    let mut text = nodes
-        .iter()
-        .take(SHOWN)
-        .map(|n| n.to_string())
-        .collect::<Vec<_>>()
-        .join(" → ");
+    let mut text = nodes.iter().take(SHOWN).map(|n| n.to_string()).collect::<Vec<_>>().join(" → ");
     if nodes.len() > SHOWN {
         text.push_str(&format!(" … ({} nodes)", nodes.len()));
     }
@@ -310,10 +295,7 @@ impl Picture {
             let ix = GroupIx(g.min(INDEX_LIMIT as usize) as u32);
             let limit = INDEX_LIMIT as usize;
             if g > limit || group.nodes.len() > limit || group.edges.len() > limit {
-                return Err(PictureError::TooLarge {
-                    group: ix,
-                    limit: INDEX_LIMIT,
-                });
+                return Err(PictureError::TooLarge { group: ix, limit: INDEX_LIMIT });
             }
             for (n, node) in group.nodes.iter().enumerate() {
                 if let Some(&body) = node.bodies.iter().find(|b| b.index() >= self.groups.len()) {

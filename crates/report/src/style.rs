@@ -178,15 +178,10 @@ fn scheme(css: &mut String, dark: usize) {
         // A span too thin for a border shows the border's colour, which stands out from the background.
         css.push_str(&format!(".pg .thin.{name} rect{{fill:{border}}}"));
     }
-    css.push_str(&format!(
-        ".pg .n.crit rect.b{{stroke:{}}}",
-        Line::Critical.colours()[dark]
-    ));
+    css.push_str(&format!(".pg .n.crit rect.b{{stroke:{}}}", Line::Critical.colours()[dark]));
     for line in Line::ALL {
         let (class, colour) = (line.class(), line.colours()[dark]);
-        css.push_str(&format!(
-            ".pg .e.{class}{{stroke:{colour}}}.pg .m.{class}{{fill:{colour}}}"
-        ));
+        css.push_str(&format!(".pg .e.{class}{{stroke:{colour}}}.pg .m.{class}{{fill:{colour}}}"));
     }
     for (i, colours) in LANES.iter().enumerate() {
         css.push_str(&format!(

@@ -50,13 +50,7 @@ pub fn svg(picture: &Picture) -> Result<String, PictureError> {
     let lines: Vec<Line> = drawing.used.lines.iter().copied().collect();
     style::markers(&mut out, "", &lines);
     out.push_str("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>");
-    text(
-        &mut out,
-        "h",
-        MARGIN,
-        MARGIN + 14.0,
-        &elide(&picture.title, TITLE_COLUMNS),
-    );
+    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(&picture.title, TITLE_COLUMNS));
     at(&mut out, MARGIN, MARGIN + 26.0, &legend.body);
     at(&mut out, MARGIN, top, &drawing.body);
     out.push_str("</svg>\n");
@@ -110,10 +104,7 @@ fn arrange(sizes: &[Size]) -> (Vec<Point>, Size) {
     if others.is_empty() {
         return (vec![Point::default()], *main);
     }
-    let area: f64 = sizes
-        .iter()
-        .map(|s| (s.width + FRAME_GAP) * (s.height + FRAME_GAP))
-        .sum();
+    let area: f64 = sizes.iter().map(|s| (s.width + FRAME_GAP) * (s.height + FRAME_GAP)).sum();
     let ideal = (area * pack::ASPECT).sqrt();
     let beside = main.width + FRAME_GAP;
     let tall = ideal > beside;
@@ -124,16 +115,10 @@ fn arrange(sizes: &[Size]) -> (Vec<Point>, Size) {
     let by = if tall {
         Point { x: beside, y: 0.0 }
     } else {
-        Point {
-            x: 0.0,
-            y: main.height + FRAME_GAP,
-        }
+        Point { x: 0.0, y: main.height + FRAME_GAP }
     };
     let mut all = vec![Point::default()];
-    all.extend(corners.iter().map(|c| Point {
-        x: c.x + by.x,
-        y: c.y + by.y,
-    }));
+    all.extend(corners.iter().map(|c| Point { x: c.x + by.x, y: c.y + by.y }));
     let size = Size {
         width: main.width.max(by.x + rest.width),
         height: main.height.max(by.y + rest.height),
@@ -179,11 +164,7 @@ fn frame(
     let plan = layout(&sizes, &links).map_err(|nodes| PictureError::Cycle { group: ix, nodes })?;
 
     let mut notes: Vec<String> = group.notes.iter().map(|n| elide(n, 220)).collect();
-    let jumps = plan
-        .routes
-        .iter()
-        .filter(|r| matches!(r, Route::Jump { .. }))
-        .count();
+    let jumps = plan.routes.iter().filter(|r| matches!(r, Route::Jump { .. })).count();
     if jumps > 0 {
         notes.push(format!(
             "{jumps} of the longest edges are drawn as two stubs; a stub's tooltip names its other end."
@@ -205,15 +186,8 @@ fn frame(
         + heading_height
         + NOTE_STEP * notes.len() as f64
         + if notes.is_empty() { 0.0 } else { 8.0 };
-    let note_width = notes
-        .iter()
-        .map(|n| columns(n) as f64 * 6.4)
-        .fold(0.0, f64::max);
-    let heading_width = if framed {
-        columns(&heading) as f64 * SANS_WIDTH * 1.1
-    } else {
-        0.0
-    };
+    let note_width = notes.iter().map(|n| columns(n) as f64 * 6.4).fold(0.0, f64::max);
+    let heading_width = if framed { columns(&heading) as f64 * SANS_WIDTH * 1.1 } else { 0.0 };
     let size = Size {
         width: plan.size.width.max(note_width).max(heading_width) + 2.0 * pad,
         height: top + plan.size.height + pad,
@@ -230,13 +204,7 @@ fn frame(
         text(&mut out, "f", pad, pad + 8.0, &heading);
     }
     for (i, note) in notes.iter().enumerate() {
-        text(
-            &mut out,
-            "s",
-            pad,
-            pad + heading_height + NOTE_STEP * i as f64 + 6.0,
-            note,
-        );
+        text(&mut out, "s", pad, pad + heading_height + NOTE_STEP * i as f64 + 6.0, note);
     }
     let mut inner = String::new();
     // Heavier lines last, so that they lie above what they cross.
@@ -245,27 +213,14 @@ fn frame(
     for e in order {
         let edge = &group.edges[e];
         used.lines.insert(Line::of(edge));
-        draw_edge(
-            &mut inner,
-            group,
-            edge,
-            &plan.routes[e],
-            prefix,
-            &format!("{prefix}g{ix}e{e}"),
-        );
+        draw_edge(&mut inner, group, edge, &plan.routes[e], prefix, &format!("{prefix}g{ix}e{e}"));
     }
     for (n, node) in group.nodes.iter().enumerate() {
         used.classes.insert(node.class);
         used.lanes.extend(node.lane);
         used.disabled |= node.disabled;
         used.critical |= node.critical;
-        draw_node(
-            &mut inner,
-            node,
-            &texts[n],
-            &plan.boxes[n],
-            &format!("{prefix}g{ix}n{n}"),
-        );
+        draw_node(&mut inner, node, &texts[n], &plan.boxes[n], &format!("{prefix}g{ix}n{n}"));
     }
     at(&mut out, pad, top, &inner);
     out.push_str("</g>");
@@ -319,13 +274,7 @@ fn draw_node(out: &mut String, node: &Node, fitted: &BoxText, placed: &Placed, i
     }
     text(out, "t", x + PAD_X, y + 17.0, &fitted.label);
     for (i, line) in fitted.lines.iter().enumerate() {
-        text(
-            out,
-            "d",
-            x + PAD_X,
-            y + 17.0 + DETAIL_STEP * (i + 1) as f64,
-            line,
-        );
+        text(out, "d", x + PAD_X, y + 17.0 + DETAIL_STEP * (i + 1) as f64, line);
     }
     out.push_str("</g>");
 }
@@ -357,11 +306,7 @@ pub(crate) fn text(out: &mut String, class: &str, x: f64, y: f64, content: &str)
     if content.is_empty() {
         return;
     }
-    out.push_str(&format!(
-        "<text class=\"{class}\" x=\"{}\" y=\"{}\">",
-        num(x),
-        num(y)
-    ));
+    out.push_str(&format!("<text class=\"{class}\" x=\"{}\" y=\"{}\">", num(x), num(y)));
     escape(out, content);
     out.push_str("</text>");
 }
@@ -372,11 +317,7 @@ pub(crate) fn at(out: &mut String, x: f64, y: f64, body: &str) {
         out.push_str(body);
         return;
     }
-    out.push_str(&format!(
-        "<g transform=\"translate({} {})\">",
-        num(x),
-        num(y)
-    ));
+    out.push_str(&format!("<g transform=\"translate({} {})\">", num(x), num(y)));
     out.push_str(body);
     out.push_str("</g>");
 }

@@ -63,11 +63,7 @@ pub(crate) fn columns(text: &str) -> usize {
 /// beginning (the name) and the end (the template arguments, the launch shape) tell kernels apart.
 pub(crate) fn elide(text: &str, limit: usize) -> String {
     let flat = |c: char| {
-        if matches!(c, '\n' | '\r' | '\t') {
-            ' '
-        } else {
-            c
-        }
+        if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }
     };
     // A text with more characters than this is too long whatever its characters are; no need to look at all of it.
     let fits = text.chars().take(limit + 1).count() <= limit && columns(text) <= limit;
@@ -124,11 +120,7 @@ pub(crate) fn num(x: f64) -> String {
 
 /// A count with its noun, in the plural where it needs one.
 pub(crate) fn count(n: usize, noun: &str) -> String {
-    if n == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{n} {noun}s")
-    }
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 #[cfg(test)]
@@ -169,14 +161,9 @@ mod tests {
 
     #[test]
     fn coordinates_are_short() {
-        for (x, want) in [
-            (0.0, "0"),
-            (-0.04, "0"),
-            (1.0, "1"),
-            (1.25, "1.3"),
-            (-2.5, "-2.5"),
-            (1e6, "1000000"),
-        ] {
+        for (x, want) in
+            [(0.0, "0"), (-0.04, "0"), (1.0, "1"), (1.25, "1.3"), (-2.5, "-2.5"), (1e6, "1000000")]
+        {
             assert_eq!(num(x), want);
         }
     }

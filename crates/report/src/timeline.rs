@@ -120,10 +120,7 @@ impl Timeline {
             for (s, span) in lane.spans.iter().enumerate() {
                 if span.end < span.start {
                     return Err(TimelineError::Backward {
-                        at: SpanAt {
-                            lane: LaneIx(l as u32),
-                            span: SpanIx(s as u32),
-                        },
+                        at: SpanAt { lane: LaneIx(l as u32), span: SpanIx(s as u32) },
                         start: span.start,
                         end: span.end,
                     });
@@ -173,13 +170,7 @@ pub fn svg(timeline: &Timeline) -> Result<String, TimelineError> {
         escaped(&capped(&timeline.title)),
         style::sheet()
     );
-    text(
-        &mut out,
-        "h",
-        MARGIN,
-        MARGIN + 14.0,
-        &elide(&timeline.title, 90),
-    );
+    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(&timeline.title, 90));
     at(&mut out, MARGIN, MARGIN + 26.0, &legend.body);
     at(&mut out, MARGIN, top, &drawing.body);
     out.push_str("</svg>\n");
@@ -232,12 +223,7 @@ pub(crate) fn draw(
                         p.count += 1;
                         merged += 1;
                     }
-                    _ => pieces.push(Piece {
-                        span,
-                        x0,
-                        x1,
-                        count: 1,
-                    }),
+                    _ => pieces.push(Piece { span, x0, x1, count: 1 }),
                 }
             }
             for piece in &pieces {
@@ -306,10 +292,7 @@ struct Piece<'a> {
 impl Piece<'_> {
     fn draw(&self, out: &mut String, top: f64, first: u64, nodes: Option<&str>) {
         let width = (self.x1 - self.x0).max(1.0);
-        out.push_str(&format!(
-            "<g class=\"sp {}",
-            style::box_class(self.span.class)
-        ));
+        out.push_str(&format!("<g class=\"sp {}", style::box_class(self.span.class)));
         if width < 3.0 {
             out.push_str(" thin");
         }
@@ -322,10 +305,7 @@ impl Piece<'_> {
         }
         out.push_str("><title>");
         if self.count > 1 {
-            out.push_str(&format!(
-                "{} drawn as one, the first:\n",
-                count(self.count, "span")
-            ));
+            out.push_str(&format!("{} drawn as one, the first:\n", count(self.count, "span")));
         }
         let tip = format!(
             "{}\n{}\nfrom {} to {}, {}{}",
@@ -334,11 +314,7 @@ impl Piece<'_> {
             exact(self.span.start - first),
             exact(self.span.end - first),
             exact(self.span.end - self.span.start),
-            if self.span.critical {
-                "\non the critical path"
-            } else {
-                ""
-            }
+            if self.span.critical { "\non the critical path" } else { "" }
         );
         escape(out, &tip);
         out.push_str(&format!(
@@ -484,10 +460,7 @@ mod tests {
             assert!(ticks <= 14, "{length} {step}");
             assert!(length < 10 || ticks >= 5, "{length} {step}");
             let leading = step.to_string();
-            assert!(
-                matches!(leading.trim_end_matches('0'), "1" | "2" | "5"),
-                "{leading}"
-            );
+            assert!(matches!(leading.trim_end_matches('0'), "1" | "2" | "5"), "{leading}");
             Ok(())
         })
         .budget_ms(200);
@@ -499,8 +472,7 @@ mod tests {
             let mut lane = Lane::default();
             for _ in 0..u.int_in_range(0..=20)? {
                 let start = u.int_in_range(0..=30u64)?;
-                lane.spans
-                    .push(span(start, start + u.int_in_range(1..=9u64)?));
+                lane.spans.push(span(start, start + u.int_in_range(1..=9u64)?));
             }
             let rows = rows(&lane);
             let mut seen: Vec<SpanIx> = rows.iter().flatten().copied().collect();
@@ -513,12 +485,7 @@ mod tests {
                     assert!(lane.spans[two[0].index()].end <= lane.spans[two[1].index()].start);
                 }
             }
-            let at_once = |t: u64| {
-                lane.spans
-                    .iter()
-                    .filter(|s| s.start <= t && t < s.end)
-                    .count()
-            };
+            let at_once = |t: u64| lane.spans.iter().filter(|s| s.start <= t && t < s.end).count();
             assert_eq!(rows.len(), (0..40).map(at_once).max().unwrap_or(0));
             let busy_for = (0..40).filter(|&t| at_once(t) > 0).count() as u64;
             assert_eq!(busy(&lane), busy_for);

@@ -37,23 +37,16 @@ pub(super) fn heights(graph: &Proper, rows: &Rows, sizes: &[Size]) -> Vec<f64> {
 pub(super) fn breaks(graph: &Proper, rows: &Rows, sizes: &[Size]) -> Vec<LayerIx> {
     let depth = rows.len();
     let whole = vec![LayerIx(depth as u32)];
-    let steps: Vec<f64> = heights(graph, rows, sizes)
-        .iter()
-        .map(|h| h + MIN_GAP)
-        .collect();
+    let steps: Vec<f64> = heights(graph, rows, sizes).iter().map(|h| h + MIN_GAP).collect();
     let height: f64 = steps.iter().sum();
     let width = rows
         .iter()
         .map(|row| {
-            let between = row
-                .windows(2)
-                .map(|w| Separation::between(graph, w[0], w[1]))
-                .sum::<f64>();
+            let between =
+                row.windows(2).map(|w| Separation::between(graph, w[0], w[1])).sum::<f64>();
             let ends = row.first().zip(row.last());
             between
-                + ends.map_or(0.0, |(a, b)| {
-                    (graph.width[a.index()] + graph.width[b.index()]) / 2.0
-                })
+                + ends.map_or(0.0, |(a, b)| (graph.width[a.index()] + graph.width[b.index()]) / 2.0)
         })
         .fold(0.0, f64::max);
     if height <= HEIGHT || height <= SHAPE * width {

@@ -41,11 +41,7 @@ pub(super) fn place(
     let (gaps, passing) = gaps(graph, xs, rows.len());
     let columns = columns(graph, rows, xs, ends, &passing);
 
-    let tracks = |c: &Column| {
-        passing
-            .get(c.layers.1.wrapping_sub(1))
-            .map_or(0, |p| p.len())
-    };
+    let tracks = |c: &Column| passing.get(c.layers.1.wrapping_sub(1)).map_or(0, |p| p.len());
     let head = match columns.len() {
         1 => 0.0,
         _ => GUTTER + TRACK * columns.iter().map(tracks).max().unwrap_or(0) as f64,
@@ -78,10 +74,7 @@ pub(super) fn place(
         .map(|v| {
             let l = graph.layer[v] as usize;
             Placed {
-                corner: Point {
-                    x: x[v] - sizes[v].width / 2.0,
-                    y: top[l],
-                },
+                corner: Point { x: x[v] - sizes[v].width / 2.0, y: top[l] },
                 size: sizes[v],
                 layer: LayerIx(l as u32),
                 column: ColumnIx(column_of[l]),
@@ -99,16 +92,8 @@ pub(super) fn place(
         ports: Ports::new(graph, &x),
         boxes: &boxes,
     };
-    let routes = links
-        .iter()
-        .zip(&graph.runs)
-        .map(|(link, run)| router.route(link, run))
-        .collect();
-    Layout {
-        boxes,
-        routes,
-        size,
-    }
+    let routes = links.iter().zip(&graph.runs).map(|(link, run)| router.route(link, run)).collect();
+    Layout { boxes, routes, size }
 }
 
 /// The gap below each layer, wide where lines run flat, and the short edges that pass it from left to right.
@@ -128,11 +113,7 @@ fn gaps(graph: &Proper, xs: &[f64], depth: usize) -> (Vec<f64>, Vec<Vec<Short>>)
                 (xs[e.upper.index()], xs[e.lower.index()])
             };
             let (a_ends, b_ends) = (ends(a), ends(b));
-            a_ends
-                .0
-                .total_cmp(&b_ends.0)
-                .then(a_ends.1.total_cmp(&b_ends.1))
-                .then(a.cmp(b))
+            a_ends.0.total_cmp(&b_ends.0).then(a_ends.1.total_cmp(&b_ends.1)).then(a.cmp(b))
         });
     }
     (gaps, passing)
@@ -154,11 +135,7 @@ fn columns(
             right = right.max(xs[v.index()] + graph.width[v.index()] / 2.0);
         }
         let gutter = x + right - left + GUTTER;
-        columns.push(Column {
-            layers: (start, end),
-            shift: x - left,
-            gutter,
-        });
+        columns.push(Column { layers: (start, end), shift: x - left, gutter });
         x = gutter + TRACK * passing[end - 1].len() as f64 + GUTTER;
         start = end;
     }
@@ -185,10 +162,8 @@ struct Ports {
 
 impl Ports {
     fn new(graph: &Proper, x: &[f64]) -> Self {
-        let mut ports = Ports {
-            upper: vec![0.0; graph.edges.len()],
-            lower: vec![0.0; graph.edges.len()],
-        };
+        let mut ports =
+            Ports { upper: vec![0.0; graph.edges.len()], lower: vec![0.0; graph.edges.len()] };
         for v in (0..graph.boxes as u32).map(Vertex) {
             spread(graph.below.of(v.0), v, graph, x, &mut ports.upper, |e| {
                 graph.edges[e as usize].lower
@@ -256,10 +231,7 @@ impl Router<'_> {
                         x: from.corner.x + from.size.width * 0.9,
                         y: from.corner.y + from.size.height,
                     },
-                    arrive: Point {
-                        x: to.corner.x + to.size.width * 0.1,
-                        y: to.corner.y,
-                    },
+                    arrive: Point { x: to.corner.x + to.size.width * 0.1, y: to.corner.y },
                 };
             }
         };
@@ -271,10 +243,7 @@ impl Router<'_> {
             let u = self.graph.layer[edge.upper.index()] as usize;
             let bottom = self.top[u] + self.heights[u];
             if i == 0 {
-                path.start = Point {
-                    x: upper,
-                    y: from.corner.y + from.size.height,
-                };
+                path.start = Point { x: upper, y: from.corner.y + from.size.height };
             }
             path.line(upper, bottom);
             match self.around.get(&s) {
@@ -282,11 +251,7 @@ impl Router<'_> {
                 None => path.curve(lower, self.top[u + 1]),
             }
         }
-        Route::Path {
-            start: path.start,
-            pieces: path.pieces,
-            joins,
-        }
+        Route::Path { start: path.start, pieces: path.pieces, joins }
     }
 
     /// From the end of a column to the head of the next.
@@ -324,11 +289,7 @@ impl Path {
         }
         let to = Piece::Line(Point { x, y });
         let n = self.pieces.len();
-        let before = if n > 1 {
-            self.pieces[n - 2].end()
-        } else {
-            self.start
-        };
+        let before = if n > 1 { self.pieces[n - 2].end() } else { self.start };
         match self.pieces.last_mut() {
             Some(last @ Piece::Line(_)) if before.x == at.x && at.x == x => *last = to,
             _ => self.pieces.push(to),

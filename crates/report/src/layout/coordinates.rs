@@ -107,9 +107,7 @@ impl Eq for Pull {}
 
 impl Ord for Pull {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.at
-            .total_cmp(&other.at)
-            .then(self.weight.cmp(&other.weight))
+        self.at.total_cmp(&other.at).then(self.weight.cmp(&other.weight))
     }
 }
 
@@ -150,20 +148,10 @@ impl Scratch {
             }
             let soft = self.soft;
             let bends = if soft { &self.soft_bends } else { &self.bends };
-            let rest = if soft {
-                x[v.index()]
-            } else {
-                self.home[v.index()]
-            };
-            self.pulls.push(Pull {
-                at: rest - offset,
-                weight: if soft { END } else { REST },
-            });
+            let rest = if soft { x[v.index()] } else { self.home[v.index()] };
+            self.pulls.push(Pull { at: rest - offset, weight: if soft { END } else { REST } });
             let mut pull = |w: Vertex, e: u32| {
-                self.pulls.push(Pull {
-                    at: x[w.index()] - offset,
-                    weight: bends[e as usize],
-                });
+                self.pulls.push(Pull { at: x[w.index()] - offset, weight: bends[e as usize] });
             };
             if up {
                 for &e in graph.above.of(v.0) {
@@ -180,20 +168,8 @@ impl Scratch {
         }
         // Of all best solutions the heap gives the rightmost; mirrored, the leftmost. Their mean is as good, and
         // symmetric.
-        regress(
-            &mut self.heap,
-            &self.pulls,
-            &self.ends,
-            false,
-            &mut self.from_left,
-        );
-        regress(
-            &mut self.heap,
-            &self.pulls,
-            &self.ends,
-            true,
-            &mut self.from_right,
-        );
+        regress(&mut self.heap, &self.pulls, &self.ends, false, &mut self.from_left);
+        regress(&mut self.heap, &self.pulls, &self.ends, true, &mut self.from_right);
         for (i, v) in row.iter().enumerate() {
             x[v.index()] = (self.from_left[i] + self.from_right[i]) / 2.0 + self.offsets[i];
         }
@@ -221,10 +197,7 @@ fn regress(
         let start = if i == 0 { 0 } else { ends[i - 1] };
         let mut surplus = 0;
         for pull in &pulls[start..ends[i]] {
-            heap.push(Pull {
-                at: sign * pull.at,
-                weight: 2 * pull.weight,
-            });
+            heap.push(Pull { at: sign * pull.at, weight: 2 * pull.weight });
             surplus += pull.weight;
         }
         while let Some(mut top) = heap.peek_mut() {
@@ -266,9 +239,7 @@ mod tests {
     }
 
     fn cost_at(row: &[Pull], at: f64) -> f64 {
-        row.iter()
-            .map(|p| f64::from(p.weight) * (p.at - at).abs())
-            .sum()
+        row.iter().map(|p| f64::from(p.weight) * (p.at - at).abs()).sum()
     }
 
     #[test]
@@ -298,11 +269,7 @@ mod tests {
                 let mut out = Vec::new();
                 regress(&mut BinaryHeap::new(), &pulls, &ends, mirrored, &mut out);
                 assert!(out.windows(2).all(|w| w[0] <= w[1]), "{out:?}");
-                let cost: f64 = rows
-                    .iter()
-                    .zip(&out)
-                    .map(|(row, &at)| cost_at(row, at))
-                    .sum();
+                let cost: f64 = rows.iter().zip(&out).map(|(row, &at)| cost_at(row, at)).sum();
                 assert_eq!(cost, least(&rows), "{rows:?} {mirrored}");
             }
             Ok(())

@@ -84,11 +84,7 @@ struct Sweep<'a> {
 
 impl<'a> Sweep<'a> {
     fn new(graph: &'a Proper, rows: &Rows) -> Self {
-        let mut sweep = Sweep {
-            graph,
-            place: vec![0; graph.len()],
-            tree: Vec::new(),
-        };
+        let mut sweep = Sweep { graph, place: vec![0; graph.len()], tree: Vec::new() };
         for row in rows {
             sweep.renumber(row);
         }
@@ -138,16 +134,10 @@ impl<'a> Sweep<'a> {
             let sides: Vec<[Vec<u32>; 2]> = row
                 .iter()
                 .map(|&v| {
-                    let mut up: Vec<u32> = self
-                        .graph
-                        .uppers(v)
-                        .map(|w| self.place[w.index()])
-                        .collect();
-                    let mut down: Vec<u32> = self
-                        .graph
-                        .lowers(v)
-                        .map(|w| self.place[w.index()])
-                        .collect();
+                    let mut up: Vec<u32> =
+                        self.graph.uppers(v).map(|w| self.place[w.index()]).collect();
+                    let mut down: Vec<u32> =
+                        self.graph.lowers(v).map(|w| self.place[w.index()]).collect();
                     up.sort_unstable();
                     down.sort_unstable();
                     [up, down]
@@ -158,10 +148,7 @@ impl<'a> Sweep<'a> {
                 let mut improved = false;
                 for i in 1..at.len() {
                     let (a, b) = (&sides[at[i - 1] as usize], &sides[at[i] as usize]);
-                    if [&a[0], &a[1], &b[0], &b[1]]
-                        .iter()
-                        .any(|side| side.len() > CROWDED)
-                    {
+                    if [&a[0], &a[1], &b[0], &b[1]].iter().any(|side| side.len() > CROWDED) {
                         continue;
                     }
                     let now = pairs_after(&a[0], &b[0]) + pairs_after(&a[1], &b[1]);
@@ -206,9 +193,7 @@ impl<'a> Sweep<'a> {
 }
 
 fn mean(place: &[u32], near: impl Iterator<Item = Vertex>) -> (u64, u32) {
-    near.fold((0, 0), |(sum, n), v| {
-        (sum + u64::from(place[v.index()]), n + 1)
-    })
+    near.fold((0, 0), |(sum, n), v| (sum + u64::from(place[v.index()]), n + 1))
 }
 
 /// How many pairs (x of `left`, y of `right`) have x after y; both sorted.
@@ -254,9 +239,8 @@ mod tests {
         arbtest::arbtest(|u| {
             let places = u.int_in_range(1..=12u32)?;
             let n = u.int_in_range(0..=20)?;
-            let ends: Vec<u32> = (0..n)
-                .map(|_| u.int_in_range(0..=places - 1))
-                .collect::<Result<_, _>>()?;
+            let ends: Vec<u32> =
+                (0..n).map(|_| u.int_in_range(0..=places - 1)).collect::<Result<_, _>>()?;
             let mut want = 0;
             for i in 0..ends.len() {
                 want += ends[..i].iter().filter(|&&x| x > ends[i]).count() as u64;

@@ -55,9 +55,7 @@ pub(crate) fn order(n: usize, links: &[Link]) -> Result<Order, Vec<NodeIx>> {
         waiting[link.to.index()] += 1;
     }
     let mut level = vec![0u32; n];
-    let mut nodes: Vec<u32> = (0..n as u32)
-        .filter(|&v| waiting[v as usize] == 0)
-        .collect();
+    let mut nodes: Vec<u32> = (0..n as u32).filter(|&v| waiting[v as usize] == 0).collect();
     let mut at = 0;
     while let Some(&v) = nodes.get(at) {
         at += 1;
@@ -101,10 +99,7 @@ fn cycle(first: usize, waiting: &[u32], links: &[Link]) -> Vec<NodeIx> {
 
 /// The layer of each node.
 pub(super) fn layers(n: usize, links: &[Link]) -> Result<Vec<u32>, Vec<NodeIx>> {
-    let Order {
-        nodes,
-        level: mut layer,
-    } = order(n, links)?;
+    let Order { nodes, level: mut layer } = order(n, links)?;
     let down = Adjacency::new(n, links.iter().map(|l| (l.from.0, l.to.0)));
     let mut fed = vec![0usize; n];
     for link in links {

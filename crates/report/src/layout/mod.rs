@@ -179,14 +179,7 @@ pub fn layout(boxes: &[Size], links: &[Link]) -> Result<Layout, Vec<NodeIx>> {
         let rows = crossings::order(&graph);
         let ends = breaks::breaks(&graph, &rows, &sizes);
         let xs = coordinates::assign(&graph, &rows, &ends);
-        done.push(columns::place(
-            &graph,
-            &rows,
-            &ends,
-            &xs,
-            &sizes,
-            &part_links,
-        ));
+        done.push(columns::place(&graph, &rows, &ends, &xs, &sizes, &part_links));
     }
 
     let sizes: Vec<Size> = done.iter().map(|d| d.size).collect();
@@ -194,10 +187,7 @@ pub fn layout(boxes: &[Size], links: &[Link]) -> Result<Layout, Vec<NodeIx>> {
     let mut all = Layout {
         boxes: vec![Placed::default(); boxes.len()],
         routes: vec![
-            Route::Jump {
-                leave: Point::default(),
-                arrive: Point::default()
-            };
+            Route::Jump { leave: Point::default(), arrive: Point::default() };
             links.len()
         ],
         size,
@@ -216,21 +206,14 @@ pub fn layout(boxes: &[Size], links: &[Link]) -> Result<Layout, Vec<NodeIx>> {
 
 impl Point {
     fn moved(self, by: Point) -> Point {
-        Point {
-            x: self.x + by.x,
-            y: self.y + by.y,
-        }
+        Point { x: self.x + by.x, y: self.y + by.y }
     }
 }
 
 impl Route {
     fn moved(self, by: Point) -> Route {
         match self {
-            Route::Path {
-                start,
-                pieces,
-                joins,
-            } => Route::Path {
+            Route::Path { start, pieces, joins } => Route::Path {
                 joins,
                 start: start.moved(by),
                 pieces: pieces
@@ -241,10 +224,9 @@ impl Route {
                     })
                     .collect(),
             },
-            Route::Jump { leave, arrive } => Route::Jump {
-                leave: leave.moved(by),
-                arrive: arrive.moved(by),
-            },
+            Route::Jump { leave, arrive } => {
+                Route::Jump { leave: leave.moved(by), arrive: arrive.moved(by) }
+            }
         }
     }
 }

@@ -12,10 +12,7 @@ pub(crate) const ASPECT: f64 = 1.6;
 pub(crate) fn shelves(sizes: &[Size], gap: f64) -> (Vec<Point>, Size) {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|&a, &b| sizes[b].height.total_cmp(&sizes[a].height).then(a.cmp(&b)));
-    let area: f64 = sizes
-        .iter()
-        .map(|s| (s.width + gap) * (s.height + gap))
-        .sum();
+    let area: f64 = sizes.iter().map(|s| (s.width + gap) * (s.height + gap)).sum();
     let widest = sizes.iter().map(|s| s.width).fold(0.0, f64::max);
     let target = widest.max((area * ASPECT).sqrt());
     place(sizes, &order, gap, target)

@@ -101,14 +101,9 @@ impl Proper {
             let passes = spans[e as usize] as usize - 1;
             let (from, to) = (Vertex(link.from.0), Vertex(link.to.0));
             if passes == 0 {
-                runs[e as usize] = Run::Edges {
-                    edges: vec![Short(edges.len() as u32)],
-                    joins: false,
-                };
-                edges.push(ShortEdge {
-                    upper: from,
-                    lower: to,
-                });
+                runs[e as usize] =
+                    Run::Edges { edges: vec![Short(edges.len() as u32)], joins: false };
+                edges.push(ShortEdge { upper: from, lower: to });
                 continue;
             }
             let leaving = (link.from.0, link.bundle, true);
@@ -131,24 +126,16 @@ impl Proper {
                 if down { edge.lower } else { edge.upper }
             };
             while trunk.len() < passes {
-                let last = trunk
-                    .last()
-                    .map_or(if down { from } else { to }, |&s| end(&edges, s));
+                let last = trunk.last().map_or(if down { from } else { to }, |&s| end(&edges, s));
                 let v = Vertex(layer.len() as u32);
                 width.push(Separation::DUMMY_WIDTH);
                 trunk.push(Short(edges.len() as u32));
                 if down {
                     layer.push(layer[last.index()] + 1);
-                    edges.push(ShortEdge {
-                        upper: last,
-                        lower: v,
-                    });
+                    edges.push(ShortEdge { upper: last, lower: v });
                 } else {
                     layer.push(layer[last.index()] - 1);
-                    edges.push(ShortEdge {
-                        upper: v,
-                        lower: last,
-                    });
+                    edges.push(ShortEdge { upper: v, lower: last });
                 }
             }
             let far = end(&edges, trunk[passes - 1]);
@@ -157,37 +144,20 @@ impl Proper {
             if down {
                 run.extend_from_slice(&trunk[..passes]);
                 run.push(branch);
-                edges.push(ShortEdge {
-                    upper: far,
-                    lower: to,
-                });
+                edges.push(ShortEdge { upper: far, lower: to });
             } else {
                 run.push(branch);
                 run.extend(trunk[..passes].iter().rev());
-                edges.push(ShortEdge {
-                    upper: from,
-                    lower: far,
-                });
+                edges.push(ShortEdge { upper: from, lower: far });
             }
-            runs[e as usize] = Run::Edges {
-                edges: run,
-                joins: !down,
-            };
+            runs[e as usize] = Run::Edges { edges: run, joins: !down };
         }
 
         let n = layer.len();
         let numbered = || edges.iter().enumerate();
         let above = Adjacency::new(n, numbered().map(|(i, e)| (e.lower.0, i as u32)));
         let below = Adjacency::new(n, numbered().map(|(i, e)| (e.upper.0, i as u32)));
-        Proper {
-            boxes,
-            layer,
-            width,
-            edges,
-            above,
-            below,
-            runs,
-        }
+        Proper { boxes, layer, width, edges, above, below, runs }
     }
 
     /// How many vertices there are.
@@ -202,18 +172,12 @@ impl Proper {
 
     /// Vertices one layer up that `v` is joined to.
     pub(super) fn uppers(&self, v: Vertex) -> impl Iterator<Item = Vertex> + '_ {
-        self.above
-            .of(v.0)
-            .iter()
-            .map(|&e| self.edges[e as usize].upper)
+        self.above.of(v.0).iter().map(|&e| self.edges[e as usize].upper)
     }
 
     /// Vertices one layer down that `v` is joined to.
     pub(super) fn lowers(&self, v: Vertex) -> impl Iterator<Item = Vertex> + '_ {
-        self.below
-            .of(v.0)
-            .iter()
-            .map(|&e| self.edges[e as usize].lower)
+        self.below.of(v.0).iter().map(|&e| self.edges[e as usize].lower)
     }
 }
 
@@ -243,15 +207,10 @@ fn split_wide(layer: &mut [u32]) {
     sorted.sort_unstable();
     let usual = f64::from(sorted.get(depth / 2).copied().unwrap_or(0));
     let root = (layer.len() as f64).sqrt();
-    let limit = WIDE
-        .max(2.0 * root)
-        .max((4.0 * usual).min(6.0 * root))
-        .ceil() as u32;
+    let limit = WIDE.max(2.0 * root).max((4.0 * usual).min(6.0 * root)).ceil() as u32;
     // Rows of a split layer are equally long.
-    let per_row: Vec<u32> = size
-        .iter()
-        .map(|&n| n.div_ceil(n.div_ceil(limit).max(1)).max(1))
-        .collect();
+    let per_row: Vec<u32> =
+        size.iter().map(|&n| n.div_ceil(n.div_ceil(limit).max(1)).max(1)).collect();
     let mut first = vec![0u32; depth];
     for l in 1..depth {
         first[l] = first[l - 1] + size[l - 1].div_ceil(per_row[l - 1]);

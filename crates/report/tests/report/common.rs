@@ -13,35 +13,22 @@ pub fn recorded(name: &str, text: &str) -> Picture {
                 group.edges.push(Edge::new(node(from), node(to)));
             }
             [class, label, launch] => {
-                let class = NodeClass::ALL
-                    .into_iter()
-                    .find(|c| c.name() == class)
-                    .expect("a known class");
+                let class =
+                    NodeClass::ALL.into_iter().find(|c| c.name() == class).expect("a known class");
                 group.nodes.push(Node::new(class, label).line(launch));
             }
             _ => panic!("not a line of test data: {line:?}"),
         }
     }
-    Picture {
-        title: name.into(),
-        groups: vec![group],
-    }
+    Picture { title: name.into(), groups: vec![group] }
 }
 
 /// Kernels `k0`, `k1`, … with these edges.
 pub fn graph(nodes: usize, edges: &[(u32, u32)]) -> Picture {
     let mut group = Group::new("main");
-    group.nodes = (0..nodes)
-        .map(|i| Node::new(NodeClass::Kernel, format!("k{i}")))
-        .collect();
-    group.edges = edges
-        .iter()
-        .map(|&(a, b)| Edge::new(NodeIx(a), NodeIx(b)))
-        .collect();
-    Picture {
-        title: "test".into(),
-        groups: vec![group],
-    }
+    group.nodes = (0..nodes).map(|i| Node::new(NodeClass::Kernel, format!("k{i}"))).collect();
+    group.edges = edges.iter().map(|&(a, b)| Edge::new(NodeIx(a), NodeIx(b))).collect();
+    Picture { title: "test".into(), groups: vec![group] }
 }
 
 /// A kernel name that tries everything.

@@ -10,11 +10,7 @@ use roxmltree::Document;
 /// Draws twice, parses, and counts the boxes.
 fn check(picture: &Picture, boxes: usize) -> String {
     let drawing = svg(picture).expect("can be drawn");
-    assert_eq!(
-        drawing,
-        svg(picture).expect("can be drawn"),
-        "not deterministic"
-    );
+    assert_eq!(drawing, svg(picture).expect("can be drawn"), "not deterministic");
     let document = Document::parse(&drawing).expect("well-formed XML");
     let found = document
         .descendants()
@@ -60,34 +56,16 @@ fn zoo() -> Picture {
     main.nodes[9].bodies = vec![GroupIx(2)];
     let edge = |a, b| Edge::new(NodeIx(a), NodeIx(b));
     main.edges = vec![
-        Edge {
-            critical: true,
-            ..edge(0, 1)
-        },
-        Edge {
-            redundant: true,
-            ..edge(0, 2)
-        },
-        Edge {
-            style: EdgeStyle::Programmatic,
-            ..edge(1, 2)
-        },
-        Edge {
-            style: EdgeStyle::LaunchOrder,
-            ..edge(2, 3)
-        },
-        Edge {
-            reuse: true,
-            ..edge(3, 4)
-        },
+        Edge { critical: true, ..edge(0, 1) },
+        Edge { redundant: true, ..edge(0, 2) },
+        Edge { style: EdgeStyle::Programmatic, ..edge(1, 2) },
+        Edge { style: EdgeStyle::LaunchOrder, ..edge(2, 3) },
+        Edge { reuse: true, ..edge(3, 4) },
         edge(4, 5),
     ];
     let mut child = Group::new("graph_2");
     child.nodes.push(Node::new(NodeClass::Kernel, "inner"));
-    Picture {
-        title: "zoo".into(),
-        groups: vec![main, child, Group::new("graph_3")],
-    }
+    Picture { title: "zoo".into(), groups: vec![main, child, Group::new("graph_3")] }
 }
 
 #[test]
@@ -113,10 +91,7 @@ fn nothing_and_almost_nothing() {
     check(&graph(1, &[]), 1);
     let nameless = Picture {
         title: String::new(),
-        groups: vec![Group {
-            nodes: vec![Node::new(NodeClass::Empty, "")],
-            ..Group::default()
-        }],
+        groups: vec![Group { nodes: vec![Node::new(NodeClass::Empty, "")], ..Group::default() }],
     };
     check(&nameless, 1);
 }
@@ -137,13 +112,7 @@ fn the_legend_has_what_is_there_and_no_more() {
         assert!(all.lines().any(|l| l == words), "{words} is missing");
     }
     let plain = texts(&check(&graph(2, &[(0, 1)]), 2));
-    for words in [
-        "memcpy",
-        "redundant",
-        "programmatic",
-        "critical path",
-        "disabled",
-    ] {
+    for words in ["memcpy", "redundant", "programmatic", "critical path", "disabled"] {
         assert!(!plain.contains(words), "{words} is there");
     }
 }
@@ -191,21 +160,9 @@ fn random_text_is_well_formed() {
 #[test]
 fn recorded_graphs_are_readable() {
     for (name, text, nodes) in [
-        (
-            "multistream_3x4",
-            include_str!("../data/multistream_3x4.txt"),
-            53,
-        ),
-        (
-            "resnet18_infer_b1",
-            include_str!("../data/resnet18_infer_b1.txt"),
-            109,
-        ),
-        (
-            "gpt2_4layer_prefill16",
-            include_str!("../data/gpt2_4layer_prefill16.txt"),
-            114,
-        ),
+        ("multistream_3x4", include_str!("../data/multistream_3x4.txt"), 53),
+        ("resnet18_infer_b1", include_str!("../data/resnet18_infer_b1.txt"), 109),
+        ("gpt2_4layer_prefill16", include_str!("../data/gpt2_4layer_prefill16.txt"), 114),
     ] {
         let drawing = check(&recorded(name, text), nodes);
         let document = Document::parse(&drawing).expect("well-formed XML");
@@ -222,23 +179,13 @@ fn recorded_graphs_are_readable() {
 fn large_graphs_are_collapsed_and_say_so() {
     let n = MAX_NODES as u32 + 1;
     // Chains of ten, all after one node, which goes to the box of the next level; and an edge across.
-    let pairs: Vec<(u32, u32)> = (1..n)
-        .map(|i| (if i % 10 == 1 { 0 } else { i - 1 }, i))
-        .collect();
+    let pairs: Vec<(u32, u32)> = (1..n).map(|i| (if i % 10 == 1 { 0 } else { i - 1 }, i)).collect();
     let mut picture = graph(n as usize, &pairs);
-    picture.groups[0]
-        .edges
-        .push(Edge::new(NodeIx(0), NodeIx(10)));
+    picture.groups[0].edges.push(Edge::new(NodeIx(0), NodeIx(10)));
     let drawing = check(&picture, 10);
     let all = texts(&drawing);
-    assert!(
-        all.contains("20001 nodes and 20001 edges are too many to draw one by one"),
-        "{all}"
-    );
-    assert!(
-        all.contains("Not drawn: 1 edge between boxes that are not neighbours."),
-        "{all}"
-    );
+    assert!(all.contains("20001 nodes and 20001 edges are too many to draw one by one"), "{all}");
+    assert!(all.contains("Not drawn: 1 edge between boxes that are not neighbours."), "{all}");
     assert_eq!(all.matches("\n2000 nodes\n").count(), 9, "{all}");
 }
 
@@ -256,16 +203,9 @@ fn many_groups_are_cut_off_and_say_so() {
 fn far_links_of_a_dense_graph_are_stubs_and_say_so() {
     let n = 1_500u32;
     let mut pairs: Vec<(u32, u32)> = (1..n).map(|i| (i - 1, i)).collect();
-    pairs.extend(
-        (0..n / 2)
-            .map(|i| (i, n - 1 - i))
-            .filter(|(a, b)| a + 1 < *b),
-    );
+    pairs.extend((0..n / 2).map(|i| (i, n - 1 - i)).filter(|(a, b)| a + 1 < *b));
     let all = texts(&check(&graph(n as usize, &pairs), n as usize));
-    assert!(
-        all.contains("of the longest edges are drawn as two stubs"),
-        "{all}"
-    );
+    assert!(all.contains("of the longest edges are drawn as two stubs"), "{all}");
 }
 
 #[test]
@@ -274,28 +214,14 @@ fn errors_name_the_place() {
     let mut bodiless = graph(1, &[]);
     bodiless.groups[0].nodes[0].bodies.push(GroupIx(7));
     let mut cyclic = graph(1, &[]);
-    cyclic
-        .groups
-        .extend(graph(3, &[(0, 1), (1, 2), (2, 1)]).groups);
+    cyclic.groups.extend(graph(3, &[(0, 1), (1, 2), (2, 1)]).groups);
     let large = MAX_NODES as u32 + 5;
     let mut large_cyclic = graph(large as usize, &[(3, 4), (4, 3)]);
     for (picture, want) in [
-        (
-            &mut dangling,
-            "group 0, edge 1: there is no node 2, the group has 2",
-        ),
-        (
-            &mut bodiless,
-            "group 0, node 0: there is no group 7, the picture has 1",
-        ),
-        (
-            &mut cyclic,
-            "group 1: nodes 1 → 2 depend on each other in a cycle",
-        ),
-        (
-            &mut large_cyclic,
-            "group 0: nodes 3 → 4 depend on each other in a cycle",
-        ),
+        (&mut dangling, "group 0, edge 1: there is no node 2, the group has 2"),
+        (&mut bodiless, "group 0, node 0: there is no group 7, the picture has 1"),
+        (&mut cyclic, "group 1: nodes 1 → 2 depend on each other in a cycle"),
+        (&mut large_cyclic, "group 0: nodes 3 → 4 depend on each other in a cycle"),
     ] {
         let error = svg(picture).expect_err(want);
         assert_eq!(error.to_string(), want);

@@ -15,16 +15,8 @@ fn check(sizes: &[Size], links: &[Link]) -> Layout {
         assert_eq!(placed.size, *size);
         let (x, y) = (placed.corner.x, placed.corner.y);
         assert!(x >= -SLIP && y >= -SLIP, "{placed:?}");
-        assert!(
-            x + size.width <= plan.size.width + SLIP,
-            "{placed:?} {:?}",
-            plan.size
-        );
-        assert!(
-            y + size.height <= plan.size.height + SLIP,
-            "{placed:?} {:?}",
-            plan.size
-        );
+        assert!(x + size.width <= plan.size.width + SLIP, "{placed:?} {:?}", plan.size);
+        assert!(y + size.height <= plan.size.height + SLIP, "{placed:?} {:?}", plan.size);
     }
 
     // No two boxes overlap: compare each with those that begin before it ends, from left to right.
@@ -46,52 +38,32 @@ fn check(sizes: &[Size], links: &[Link]) -> Layout {
 
     for (link, route) in links.iter().zip(&plan.routes) {
         let (from, to) = (&plan.boxes[link.from.index()], &plan.boxes[link.to.index()]);
-        assert!(
-            from.layer < to.layer,
-            "{link:?} leads from {from:?} to {to:?}"
-        );
+        assert!(from.layer < to.layer, "{link:?} leads from {from:?} to {to:?}");
         assert!(from.column <= to.column, "{link:?}");
         if from.column == to.column {
-            assert!(
-                from.corner.y + from.size.height < to.corner.y,
-                "{link:?} does not lead down"
-            );
+            assert!(from.corner.y + from.size.height < to.corner.y, "{link:?} does not lead down");
         }
         let (start, end) = match route {
             Route::Path { start, pieces, .. } => (*start, pieces.last().expect("a way").end()),
             Route::Jump { leave, arrive } => (*leave, *arrive),
         };
-        assert!(
-            (start.y - from.corner.y - from.size.height).abs() < SLIP,
-            "{link:?} {route:?}"
-        );
+        assert!((start.y - from.corner.y - from.size.height).abs() < SLIP, "{link:?} {route:?}");
         assert!((end.y - to.corner.y).abs() < SLIP, "{link:?} {route:?}");
         for (x, placed) in [(start.x, from), (end.x, to)] {
             let inside = placed.corner.x - SLIP..=placed.corner.x + placed.size.width + SLIP;
             assert!(inside.contains(&x), "{link:?} {route:?} {placed:?}");
         }
     }
-    assert_eq!(
-        plan,
-        layout(sizes, links).expect("no cycle"),
-        "layout is not deterministic"
-    );
+    assert_eq!(plan, layout(sizes, links).expect("no cycle"), "layout is not deterministic");
     plan
 }
 
 fn link(from: u32, to: u32) -> Link {
-    Link {
-        from: NodeIx(from),
-        to: NodeIx(to),
-        bundle: 0,
-    }
+    Link { from: NodeIx(from), to: NodeIx(to), bundle: 0 }
 }
 
 fn same(n: usize) -> Vec<Size> {
-    let size = Size {
-        width: 120.0,
-        height: 40.0,
-    };
+    let size = Size { width: 120.0, height: 40.0 };
     vec![size; n]
 }
 
@@ -119,10 +91,7 @@ fn random(u: &mut Unstructured<'_>, most: usize) -> Result<(Vec<Size>, Vec<Link>
         for _ in 0..u.int_in_range(0..=3 * n)? {
             let a = u.int_in_range(0..=n - 2)?;
             let b = u.int_in_range(a + 1..=(a + reach).min(n - 1))?;
-            links.push(Link {
-                bundle: u.int_in_range(0..=2)?,
-                ..link(names[a], names[b])
-            });
+            links.push(Link { bundle: u.int_in_range(0..=2)?, ..link(names[a], names[b]) });
         }
     }
     Ok((sizes, links))
@@ -241,11 +210,7 @@ fn hubs_and_far_links_stay_within_the_budget() {
         pairs.extend((hub + 2..n).map(|i| (hub, i)));
     }
     let plan = check(&same(n as usize), &links(&pairs));
-    let jumps = plan
-        .routes
-        .iter()
-        .filter(|r| matches!(r, Route::Jump { .. }))
-        .count();
+    let jumps = plan.routes.iter().filter(|r| matches!(r, Route::Jump { .. })).count();
     assert!(jumps > 0 && jumps < plan.routes.len(), "{jumps} jumps");
 }
 
@@ -259,9 +224,7 @@ fn a_cycle_is_named() {
     ] {
         let mut found = layout(&sizes, &links(&pairs)).expect_err("a cycle");
         // It may begin anywhere.
-        let least = (0..found.len())
-            .min_by_key(|&i| found[i])
-            .expect("not empty");
+        let least = (0..found.len()).min_by_key(|&i| found[i]).expect("not empty");
         found.rotate_left(least);
         assert_eq!(found, cycle.into_iter().map(NodeIx).collect::<Vec<_>>());
     }
@@ -270,27 +233,15 @@ fn a_cycle_is_named() {
 #[test]
 fn recorded_graphs() {
     for (name, text) in [
-        (
-            "multistream_3x4",
-            include_str!("../data/multistream_3x4.txt"),
-        ),
-        (
-            "resnet18_infer_b1",
-            include_str!("../data/resnet18_infer_b1.txt"),
-        ),
-        (
-            "gpt2_4layer_prefill16",
-            include_str!("../data/gpt2_4layer_prefill16.txt"),
-        ),
+        ("multistream_3x4", include_str!("../data/multistream_3x4.txt")),
+        ("resnet18_infer_b1", include_str!("../data/resnet18_infer_b1.txt")),
+        ("gpt2_4layer_prefill16", include_str!("../data/gpt2_4layer_prefill16.txt")),
     ] {
         let picture = crate::common::recorded(name, text);
         let group = &picture.groups[0];
         let pairs: Vec<(u32, u32)> = group.edges.iter().map(|e| (e.from.0, e.to.0)).collect();
         // Names of kernels are long.
-        let size = Size {
-            width: 260.0,
-            height: 40.0,
-        };
+        let size = Size { width: 260.0, height: 40.0 };
         let plan = check(&vec![size; group.nodes.len()], &links(&pairs));
         if name == "multistream_3x4" {
             // Nodes 2 to 17, 18 to 33 and 34 to 49 ran on three streams.
