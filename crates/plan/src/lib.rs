@@ -1,3 +1,16 @@
 //! Analyses and planners over GPU task graphs.
+#![forbid(unsafe_code)]
 
+mod error;
 pub mod lanes;
+mod lower;
+pub mod memory;
+mod plan;
+mod precedence;
+mod step;
+pub mod streams;
+
+pub use error::PlanError;
+pub use lower::{MAX_DISSOLVED, lower};
+pub use plan::ExecutionPlan;
+pub use step::PlanStep;
