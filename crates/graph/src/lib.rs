@@ -8,6 +8,7 @@
 mod buffer;
 mod builder;
 mod checker;
+mod device_graph;
 pub mod dot;
 mod dtype;
 mod edge;
@@ -30,6 +31,7 @@ mod view;
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
 pub use checker::{Race, StepId, Violation, check, races};
+pub use device_graph::{DeviceGraph, DeviceNode};
 pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};

@@ -3,7 +3,7 @@
 use phonograph_graph::{DType, Expr, View};
 
 use crate::expr;
-use crate::ops::{Ops, OpsError, operand};
+use crate::ops::{Ops, OpsError, at, operand};
 
 /// What a cross-entropy loss gives.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ impl Ops<'_> {
         if x.shape().rank() != 2 {
             return Err(operand(name, format!("of shape {:?}; it needs two axes", x.shape())));
         }
-        let view = |source| OpsError::View { op: name.to_owned(), source };
+        let view = at(name);
         let max = self.max(&format!("{name}.max"), x, 1)?.unsqueeze(1).map_err(view)?;
         let subtract = expr::binary(|_, x, y| x - y);
         let shifted = self.map(&format!("{name}.shifted"), subtract, &[x, max], &[])?;
@@ -136,7 +136,7 @@ impl Ops<'_> {
             let (dtype, shape) = (labels.dtype, labels.shape());
             return Err(operand(name, format!("labels of type {dtype} and shape {shape:?}")));
         }
-        let view = |source| OpsError::View { op: name.to_owned(), source };
+        let view = at(name);
         let (shifted, exp, sum) = self.shifted_exp(name, logits)?;
         let labels = labels.unsqueeze(1).map_err(view)?;
         let pick = Expr::build(|e| {
@@ -173,7 +173,7 @@ impl Ops<'_> {
         bias: View,
         epsilon: f32,
     ) -> Result<LayerNorm, OpsError> {
-        let view = |source| OpsError::View { op: name.to_owned(), source };
+        let view = at(name);
         let mean = self.mean(&format!("{name}.mean"), x, 1)?.unsqueeze(1).map_err(view)?;
         let subtract = expr::binary(|_, x, y| x - y);
         let centred = self.map(&format!("{name}.centred"), subtract, &[x, mean], &[])?;
@@ -197,7 +197,7 @@ impl Ops<'_> {
         gain: View,
         dy: View,
     ) -> Result<LayerNormGrads, OpsError> {
-        let view = |source| OpsError::View { op: name.to_owned(), source };
+        let view = at(name);
         let bias = self.sum(&format!("{name}.bias"), dy, 0)?;
         let weighted = self.multiply(&format!("{name}.weighted"), dy, forward.normalised)?;
         let gain_gradient = self.sum(&format!("{name}.gain"), weighted, 0)?;
@@ -217,5 +217,5 @@ impl Ops<'_> {
 }
 
 fn transposed(name: &str, x: View) -> Result<View, OpsError> {
-    x.transpose(0, 1).map_err(|source| OpsError::View { op: name.to_owned(), source })
+    x.transpose(0, 1).map_err(at(name))
 }

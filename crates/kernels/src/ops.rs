@@ -17,7 +17,7 @@ pub enum OpsError {
         /// The name of the operation.
         op: String,
         /// What is wrong.
-        source: ViewError,
+        source: Box<ViewError>,
     },
     /// An operand that is not what it must be.
     #[error("{op}: {problem}")]
@@ -47,7 +47,7 @@ impl<'b> Ops<'b> {
 
     /// A densely packed tensor in an internal buffer of its own.
     pub fn tensor(&mut self, name: &str, dtype: DType, extents: &[u64]) -> Result<View, OpsError> {
-        let of = |source| OpsError::View { op: name.to_owned(), source };
+        let of = at(name);
         let bytes = Shape::new(extents).map_err(of)?.elements() * dtype.size();
         let buffer = self.builder.alloc_buffer(name, bytes as usize);
         View::contiguous(buffer, dtype, extents).map_err(of)
@@ -64,7 +64,7 @@ impl<'b> Ops<'b> {
         let shape = inputs
             .iter()
             .try_fold(Shape::scalar(), |shape, view| shape.broadcast(&view.shape()))
-            .map_err(|source| OpsError::View { op: name.to_owned(), source })?;
+            .map_err(at(name))?;
         let &[(_, dtype)] = expr.outputs() else {
             return Err(operand(
                 name,
@@ -89,7 +89,7 @@ impl<'b> Ops<'b> {
         let shape = outputs.first().map_or(Shape::scalar(), View::shape);
         let wide: Result<Vec<View>, ViewError> =
             inputs.iter().map(|view| view.broadcast_to(shape)).collect();
-        let wide = wide.map_err(|source| OpsError::View { op: name.to_owned(), source })?;
+        let wide = wide.map_err(at(name))?;
         Ok(self.builder.add_elementwise(name, expr, &wide, scalars, outputs))
     }
 
@@ -146,7 +146,7 @@ impl<'b> Ops<'b> {
 
     fn reduce(&mut self, name: &str, op: ReduceOp, x: View, axis: usize) -> Result<View, OpsError> {
         let shape = x.shape().without(axis);
-        let shape = shape.map_err(|source| OpsError::View { op: name.to_owned(), source })?;
+        let shape = shape.map_err(at(name))?;
         let dtype = if op == ReduceOp::ArgMax { DType::I32 } else { x.dtype };
         let out = self.tensor(name, dtype, shape.extents())?;
         let axis = axis as u8; // below the rank, which is at most 6
@@ -229,4 +229,9 @@ impl<'b> Ops<'b> {
 
 pub(crate) fn operand(op: &str, problem: String) -> OpsError {
     OpsError::Operand { op: op.to_owned(), problem }
+}
+
+/// Says which operation a view is wrong for.
+pub(crate) fn at(op: &str) -> impl Fn(ViewError) -> OpsError + Copy + '_ {
+    move |source| OpsError::View { op: op.to_owned(), source: Box::new(source) }
 }

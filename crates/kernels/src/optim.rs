@@ -5,7 +5,7 @@ use std::sync::Arc;
 use phonograph_graph::{Arg, DType, Expr, NodeId, View};
 
 use crate::expr;
-use crate::ops::{Ops, OpsError};
+use crate::ops::{Ops, OpsError, at};
 
 /// The constants of Adam (Kingma and Ba, 2015).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -24,12 +24,14 @@ impl Default for Adam {
     }
 }
 
-/// The state of Adam for one parameter, zeros at first; tensors of the parameter's shape that last between replays.
+/// A parameter under Adam; three tensors of one shape that last between replays.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamState {
-    /// First moment.
+    /// The parameter itself.
+    pub parameter: View,
+    /// First moment, zeros at first.
     pub m: View,
-    /// Second moment.
+    /// Second moment, zeros at first.
     pub v: View,
 }
 
@@ -80,9 +82,8 @@ impl Ops<'_> {
         &mut self,
         name: &str,
         adam: Adam,
-        parameter: View,
-        gradient: View,
         state: AdamState,
+        gradient: View,
         corrections: View,
         rate: Arg,
     ) -> Result<NodeId, OpsError> {
@@ -93,7 +94,7 @@ impl Ops<'_> {
         let second: Arc<Expr> = moment(adam.beta2, |g| g * g);
         self.map_into(&format!("{name}.m"), first, &[state.m, gradient], &[], &[state.m])?;
         self.map_into(&format!("{name}.v"), second, &[state.v, gradient], &[], &[state.v])?;
-        let view = |source| OpsError::View { op: name.to_owned(), source };
+        let view = at(name);
         let c1 = corrections.slice(0, 0, 1).map_err(view)?;
         let c2 = corrections.slice(0, 1, 1).map_err(view)?;
         let update = Expr::build(|e| {
@@ -103,7 +104,7 @@ impl Ops<'_> {
             e.output(p - e.param(DType::F32) * (m / c1) / denominator);
         });
         let update = update.expect("well typed").into();
-        let inputs = [parameter, state.m, state.v, c1, c2];
-        self.map_into(name, update, &inputs, &[rate], &[parameter])
+        let inputs = [state.parameter, state.m, state.v, c1, c2];
+        self.map_into(name, update, &inputs, &[rate], &[state.parameter])
     }
 }

@@ -2,4 +2,16 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+mod error;
 pub mod lanes;
+mod lower;
+pub mod memory;
+mod plan;
+mod precedence;
+mod step;
+pub mod streams;
+
+pub use error::PlanError;
+pub use lower::{MAX_DISSOLVED, lower};
+pub use plan::ExecutionPlan;
+pub use step::PlanStep;

@@ -139,7 +139,8 @@ fn inner_title(node: &ir::Node, index: usize) -> String {
 
 fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
     let node = graph.node(id);
-    let mut drawn = Node::new(class_of(&node.kind), ir::display_name(&node.name)).fact("id", id.to_string());
+    let mut drawn =
+        Node::new(class_of(&node.kind), ir::display_name(&node.name)).fact("id", id.to_string());
     if let std::borrow::Cow::Owned(_) = ir::display_name(&node.name) {
         drawn = drawn.fact("symbol", &*node.name);
     }
