@@ -346,7 +346,7 @@ pub(super) struct Operand<'a> {
 pub(super) enum ArgJson<'a> {
     Scalar(Scalar),
     Slot(Ref<'a>),
-    Operand(Box<Operand<'a>>),
+    Operand(Operand<'a>),
 }
 
 impl Serialize for ArgJson<'_> {
@@ -404,7 +404,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ArgJson<'a> {
                     (None, None) => Err(de::Error::missing_field("buffer")),
                     (None, Some(buffer)) => {
                         let offset = offset.unwrap_or(0);
-                        Ok(ArgJson::Operand(Box::new(Operand {
+                        Ok(ArgJson::Operand(Operand {
                             buffer,
                             access,
                             offset,
@@ -412,7 +412,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ArgJson<'a> {
                             dtype,
                             shape,
                             strides,
-                        })))
+                        }))
                     }
                 }
             }

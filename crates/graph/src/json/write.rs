@@ -317,10 +317,8 @@ fn arg_json<'a>(graph: &ComputeGraph, arg: &Arg) -> ArgJson<'a> {
     match *arg {
         Arg::Scalar(scalar) => ArgJson::Scalar(scalar),
         Arg::Slot(slot) => ArgJson::Slot(Ref::Id(slot.0)),
-        Arg::View(view, access) => ArgJson::Operand(Box::new(view_json(&view, Some(access)))),
-        Arg::Region(region, access) => {
-            ArgJson::Operand(Box::new(region_json(graph, region, access)))
-        }
+        Arg::View(view, access) => ArgJson::Operand(view_json(&view, Some(access))),
+        Arg::Region(region, access) => ArgJson::Operand(region_json(graph, region, access)),
     }
 }
 
