@@ -1,1 +1,8 @@
-//! Placeholder while the crate is being laid out.
+//! Recording streams into a graph.
+
+pub mod conformance;
+mod deps;
+pub mod model;
+pub mod update;
+
+pub use deps::DependencySet;

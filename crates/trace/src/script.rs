@@ -180,6 +180,7 @@ mod tests {
             "launch a g",
             "instantiate g",
             "exec_destroy",
+            "graph_destroy g",
             "setdeps a b",
             "adddeps a c",
             "mode thread_local",

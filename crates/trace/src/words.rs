@@ -9,7 +9,7 @@
 //! | `sync S`, `query S`, `esync E`, `equery E`, `ctxsync` | the waits and queries |
 //! | `alloc [M]`, `free M`, `host_alloc [M]`, `host_free M`, `memcpy_sync …` | cuMemAlloc, cuMemFree, cuMemAllocHost, cuMemFreeHost, cuMemcpyDtoD |
 //! | `malloc_async S M`, `free_async S M` | cuMemAllocAsync, cuMemFreeAsync |
-//! | `instantiate [G]`, `launch S [G]`, `exec_destroy [G]` | cuGraphInstantiate, cuGraphLaunch, cuGraphExecDestroy |
+//! | `instantiate [G]`, `launch S [G]`, `exec_destroy [G]`, `graph_destroy [G]` | cuGraphInstantiate, cuGraphLaunch, cuGraphExecDestroy, cuGraphDestroy |
 //! | `setdeps S T`, `adddeps S T` | cuStreamUpdateCaptureDependencies of S with the set of T |
 //! | `mode MODE` | cuThreadExchangeStreamCaptureMode |
 //! | `create_stream S`, `destroy_stream S`, `create_event E`, `destroy_event E` | as named |
@@ -171,6 +171,7 @@ const WORDS: &[Word] = &[
         Function::GraphExecDestroy,
         Shape::MaybeGraph,
     ),
+    word("graph_destroy", Function::GraphDestroy, Shape::MaybeGraph),
     word(
         "setdeps",
         Function::StreamUpdateCaptureDependencies,

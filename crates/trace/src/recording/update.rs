@@ -75,6 +75,7 @@ pub enum Node {
         rows: u32,
         #[serde(default = "one")]
         depth: u32,
+        offset: u64,
         #[serde(flatten)]
         deps: Dependencies,
     },
