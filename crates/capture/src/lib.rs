@@ -1,5 +1,6 @@
 //! Recording streams into a graph.
 
+pub mod check;
 pub mod conformance;
 mod deps;
 pub mod model;

@@ -156,7 +156,7 @@ impl fmt::Display for Mode {
 }
 
 /// A place in a text: where something starts and how far it reaches on that line.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Place {
     /// Line, from 1.
     pub line: u32,

@@ -188,6 +188,7 @@ mod tests {
             "destroy_stream a",
             "destroy_event e",
             "cuMemGetInfo",
+            "record e a -> STREAM_CAPTURE_INVALIDATED",
             "cuStreamGetFlags a",
         ] {
             let script = Script::parse(&format!("{DECLARED}{line}\n"))
@@ -199,6 +200,11 @@ mod tests {
     #[test]
     fn an_error_names_line_column_and_remedy() {
         for (line, message) in [
+            ("sync a -> FINE", "6:11: `FINE` is no driver result"),
+            (
+                "sync a ->",
+                "6:8: one driver result is missing at the end of the line",
+            ),
             ("kernl a", "6:1: `kernl` is no operation"),
             (
                 "cuFoo a",

@@ -15,13 +15,13 @@
 //! | `create_stream S`, `destroy_stream S`, `create_event E`, `destroy_event E` | as named |
 //! | `cuName [S] [E] …` | any other function |
 //!
-//! `…` is `reads M… writes M…`. `@T ` in front: thread T makes the call.
+//! `…` is `reads M… writes M…`. `@T ` in front: thread T makes the call. `-> RESULT` at the end: what the driver was seen to answer.
 
 use std::fmt::Write as _;
 
 use crate::limits::{MAX_LINE, MAX_NAME};
 use crate::names::Undeclared;
-use crate::{Call, Flags, Function, GraphId, MemoryId, Mode, Names, Place, Stream, Work};
+use crate::{Call, CuResult, Flags, Function, GraphId, MemoryId, Mode, Names, Place, Stream, Work};
 
 /// What is wrong with a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,6 +34,9 @@ pub enum OpError {
         "`{0}` is no driver function of the stream, event, memory, module, execution, graph or context chapters"
     )]
     UnknownFunction(String),
+    /// What stands behind the arrow is no driver result.
+    #[error("`{0}` is no driver result")]
+    UnknownResult(String),
     /// The line ends too early.
     #[error("{0} is missing at the end of the line")]
     Missing(&'static str),
@@ -205,7 +208,10 @@ const COPIES: &[(&str, Function, bool)] = &[
 ];
 
 /// Words that have a meaning of their own, so nothing can be called by them.
-const RESERVED: &[&str] = &["legacy", "ptds", "reads", "writes", "as"];
+const RESERVED: &[&str] = &["legacy", "ptds", "reads", "writes", "as", OBSERVED];
+
+/// Before what the driver was seen to answer.
+const OBSERVED: &str = "->";
 
 /// The graph of a `begin_into` that names none: one a program.
 const USER_GRAPH: &str = "user";
@@ -312,6 +318,27 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Takes `-> RESULT` off the end of the line.
+    fn split_observed(&mut self) -> Result<Option<CuResult>, SyntaxError> {
+        let Some(arrow) = self.words.iter().rposition(|(_, word)| *word == OBSERVED) else {
+            return Ok(None);
+        };
+        let rest = self.words.split_off(arrow);
+        let place = rest.last().map_or(self.end, |(place, _)| *place);
+        let after = self.words.last().map_or(1, |(p, _)| p.column + p.length);
+        self.end.column = after;
+        let [_, (_, word)] = rest[..] else {
+            let error = OpError::Missing("one driver result");
+            return Err(SyntaxError { place, error });
+        };
+        let unknown = OpError::UnknownResult(word.to_owned());
+        let result = CuResult::from_name(word).ok_or(SyntaxError {
+            place,
+            error: unknown,
+        })?;
+        Ok(Some(result))
+    }
+
     /// From the first to the last word.
     fn place(&self) -> Place {
         let column = self.words.first().map_or(1, |(p, _)| p.column);
@@ -404,8 +431,17 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Parses the rest of a line that holds one call.
+/// Parses a line that holds one call.
 pub(crate) fn parse(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxError> {
+    let observed = line.split_observed()?;
+    let call = parse_call(line, names)?;
+    Ok(Call {
+        result: observed,
+        ..call
+    })
+}
+
+fn parse_call(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxError> {
     let mut call = Call::new(Function::CtxSynchronize);
     call.place = Some(line.place());
     if let Some(thread) = line.peek().and_then(|word| word.strip_prefix('@')) {
@@ -611,6 +647,9 @@ pub(crate) fn print(call: &Call, names: &Names) -> String {
                 out.push_str(names.memory_name(*id));
             }
         }
+    }
+    if let Some(result) = call.result {
+        write!(out, " {OBSERVED} {result}").expect("a String takes everything");
     }
     out
 }

@@ -36,13 +36,7 @@ impl Model {
             Target::Idle(key) => key,
         };
         // R1: a new open, valid capture on a new graph.
-        let graph = self.graphs.insert(Graph {
-            id: at,
-            users: false,
-            nodes: Vec::new(),
-            destroyed: None,
-            capture: None,
-        });
+        let graph = self.graphs.insert(Graph::new(at, false));
         self.open_capture(at, call.thread, mode, key, graph);
         Ok(Outcome::with(Rule::R1, Effect::Began))
     }
@@ -67,13 +61,7 @@ impl Model {
         let graph = match self.user_graphs.get(&user) {
             Some(slot) => *slot,
             None => {
-                let graph = Graph {
-                    id: at,
-                    users: true,
-                    nodes: Vec::new(),
-                    destroyed: None,
-                    capture: None,
-                };
+                let graph = Graph::new(at, true);
                 let slot = self.graphs.insert(graph);
                 self.user_graphs.insert(user, slot);
                 slot

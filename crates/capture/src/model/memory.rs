@@ -40,6 +40,7 @@ impl Model {
                 let state = &self.captures[capture];
                 let (graph, begun) = (state.graph, state.begun);
                 self.graphs.retain(graph);
+                self.graphs[graph].leaves += 1;
                 self.set_memory(
                     memory,
                     Some(Memory::Graph {
@@ -47,6 +48,7 @@ impl Model {
                         capture: begun,
                         allocated: at,
                         freed: None,
+                        freed_after_launch: 0,
                     }),
                 );
                 Outcome::with(Rule::R24b, effect)
@@ -94,8 +96,10 @@ impl Model {
                     return Ok(self.free_refused(at, memory, Rule::R25c));
                 }
                 // R25d: an allocation of a graph alive: a node, even if the graph is not this capture's.
-                if let Some(Memory::Graph { freed, .. }) = self.memory.get_mut(&memory) {
+                if let Some(Memory::Graph { freed, graph, .. }) = self.memory.get_mut(&memory) {
                     *freed = Some(at);
+                    let own = *graph == self.captures[capture].graph;
+                    self.graphs[*graph].leaves -= u32::from(own);
                 }
                 Ok(Outcome::with(
                     Rule::R25d,
@@ -117,6 +121,24 @@ impl Model {
                 self.set_memory(memory, Some(Memory::Freed { freed: at }));
                 outcome
             }
+            // R0: the documentation lets the program free what a launch of a graph allocated, once a launch.
+            Some(&Memory::Graph {
+                graph,
+                freed: None,
+                freed_after_launch,
+                ..
+            }) if self.graphs[graph].launches > freed_after_launch => {
+                let graph = &mut self.graphs[graph];
+                graph.outstanding -= 1;
+                let launches = graph.launches;
+                if let Some(Memory::Graph {
+                    freed_after_launch, ..
+                }) = self.memory.get_mut(&memory)
+                {
+                    *freed_after_launch = launches;
+                }
+                Outcome::success(Rule::FreesLaunched)
+            }
             // R25a: anything but pool memory (null, any graph's allocation): INVALID_VALUE.
             _ => self.free_refused(at, memory, Rule::R25a),
         }
@@ -137,6 +159,47 @@ impl Model {
         let capture = &self.captures[capture];
         self.graphs[*graph].destroyed.is_none()
             && (capture.graph != *graph || capture.begun == *begun)
+    }
+
+    /// A launch of a graph that the program has a name for. R0: the documentation refuses it while allocations of the launch
+    /// before are not freed; it is not recorded. A graph that no name stands for is taken to leave no allocation.
+    pub(super) fn launch(&mut self, at: CallIndex, call: &Call) -> Outcome {
+        let Some(slot) = call
+            .graph
+            .and_then(|name| self.user_graphs.get(&name))
+            .copied()
+        else {
+            return Outcome::success(Rule::R11);
+        };
+        let graph = &mut self.graphs[slot];
+        if graph.outstanding == 0 {
+            graph.launches += 1;
+            graph.outstanding = graph.leaves;
+            return Outcome::success(Rule::R11);
+        }
+        let launched = graph.launches;
+        self.refuse(at, CuResult::INVALID_VALUE, Rule::Relaunch, |refusal| {
+            let leaked = self
+                .memory
+                .iter()
+                .filter_map(|(memory, state)| match state {
+                    Memory::Graph {
+                        graph,
+                        allocated,
+                        freed: None,
+                        freed_after_launch,
+                        ..
+                    } if *graph == slot && *freed_after_launch < launched => {
+                        let role = Role::Allocated { memory: *memory };
+                        Some(Cause {
+                            call: *allocated,
+                            role,
+                        })
+                    }
+                    _ => None,
+                });
+            refusal.causes.extend(leaked);
+        })
     }
 
     fn free_refused(&self, at: CallIndex, memory: MemoryId, rule: Rule) -> Outcome {

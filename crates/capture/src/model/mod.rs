@@ -309,6 +309,25 @@ impl Model {
             .map(|m| self.captures[m.capture].begun)
     }
 
+    /// Takes over from an observed program that the capture of a stream was broken before its latest call, by a call that was not
+    /// seen. Returns the begin of the capture.
+    pub fn break_unseen(&mut self, stream: Stream, thread: ThreadId) -> Option<CallIndex> {
+        let begun = self.capture_of(stream, thread)?;
+        let call = CallIndex(self.calls.checked_sub(1)?);
+        let slot = self
+            .open
+            .iter()
+            .copied()
+            .find(|slot| self.captures[*slot].begun == begun)?;
+        let broken = Broken {
+            call,
+            result: CuResult::STREAM_CAPTURE_INVALIDATED,
+            rule: Rule::Unseen,
+        };
+        self.captures[slot].broken.get_or_insert(broken);
+        Some(begun)
+    }
+
     /// How many captures and graphs are remembered: open ones, and closed ones that an event, a piece of memory or a graph of the
     /// user's still points at.
     pub fn remembered(&self) -> usize {

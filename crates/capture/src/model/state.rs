@@ -8,7 +8,7 @@ use super::slab::Slot;
 use crate::deps::DependencySet;
 
 /// The position of a call in the program, from 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
 pub struct CallIndex(pub u32);
 
 impl CallIndex {
@@ -153,6 +153,26 @@ pub(super) struct Graph {
     /// Why it does not exist any more.
     pub(super) destroyed: Option<CallIndex>,
     pub(super) capture: Option<Slot>,
+    /// Allocations that the graph makes and does not free.
+    pub(super) leaves: u32,
+    /// How often it was launched, and how many allocations of the last launch are not freed yet.
+    pub(super) launches: u32,
+    pub(super) outstanding: u32,
+}
+
+impl Graph {
+    pub(super) fn new(id: CallIndex, users: bool) -> Self {
+        Self {
+            id,
+            users,
+            nodes: Vec::new(),
+            destroyed: None,
+            capture: None,
+            leaves: 0,
+            launches: 0,
+            outstanding: 0,
+        }
+    }
 }
 
 /// A node of a captured graph.
@@ -185,6 +205,8 @@ pub(super) enum Memory {
         capture: CallIndex,
         allocated: CallIndex,
         freed: Option<CallIndex>,
+        /// The launch of the graph after which the program last freed it.
+        freed_after_launch: u32,
     },
     Freed {
         freed: CallIndex,

@@ -1,6 +1,6 @@
 //! Calls on a stream: R6, R8, R10–R12.
 
-use phonograph_trace::{Call, CuResult};
+use phonograph_trace::{Call, CuResult, Function};
 
 use super::class::NodeKind;
 use super::slab::Slot;
@@ -97,6 +97,7 @@ impl Model {
             // R0: not recorded on the legacy stream; like other work there.
             Target::Legacy => self.legacy_work(at),
             Target::Destroyed => self.dead_handle(at),
+            Target::Idle(_) if call.function == Function::GraphLaunch => self.launch(at, call),
             Target::Idle(_) => Outcome::success(Rule::R11),
             Target::Capturing(key, capture) => self.uncapturable_on(at, key, capture),
         })
