@@ -21,7 +21,8 @@
 //! as cuStreamCreate makes them. Everything else is a call, in the words that the crate's `words` module lists. `#` begins a comment.
 
 use crate::limits::MAX_BYTES;
-use crate::words::{self, Line, OpError, SyntaxError};
+use crate::line::{Line, OpError, SyntaxError};
+use crate::words;
 use crate::{Call, Names, Place, StreamKind};
 
 /// A parsed script.

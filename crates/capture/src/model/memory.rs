@@ -39,6 +39,8 @@ impl Model {
                 let effect = self.add_node(at, key, capture, NodeKind::MemAlloc, false);
                 let state = &self.captures[capture];
                 let (graph, begun) = (state.graph, state.begun);
+                // Launches before this capture did not make the allocation, so there is nothing of theirs to free.
+                let launches = self.graphs[graph].launches;
                 self.graphs.retain(graph);
                 self.graphs[graph].leaves += 1;
                 self.set_memory(
@@ -48,7 +50,7 @@ impl Model {
                         capture: begun,
                         allocated: at,
                         freed: None,
-                        freed_after_launch: 0,
+                        freed_after_launch: launches,
                     }),
                 );
                 Outcome::with(Rule::R24b, effect)

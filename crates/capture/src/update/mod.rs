@@ -13,11 +13,13 @@
 //! assert_eq!(predict(&kernel(false), &kernel(true)).reason, Reason::AttributesChanged);
 //! ```
 
+mod diff;
 mod predict;
 mod rule;
 
 use phonograph_trace::CuResult;
 
+pub use diff::{Diff, diff};
 pub use predict::predict;
 pub use rule::UpdateRule;
 

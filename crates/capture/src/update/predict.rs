@@ -235,7 +235,7 @@ fn sinks(graph: &Graph) -> Vec<NodeIndex> {
 
 impl Node {
     /// The nested graphs: a child's one, a conditional's bodies.
-    fn nested(&self, number: u32) -> Option<&Graph> {
+    pub(super) fn nested(&self, number: u32) -> Option<&Graph> {
         match &self.content {
             Content::Child(graph) if number == 0 => Some(graph),
             Content::Conditional { bodies, .. } => bodies.get(number as usize),

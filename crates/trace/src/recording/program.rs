@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use crate::limits::MAX_DECLARED;
-use crate::words::{self, Line, SyntaxError};
+use crate::line::{Line, SyntaxError};
+use crate::words;
 use crate::{Call, CuResult, Mode, Names, StreamKind};
 
 /// A program of calls on fresh streams and events.
