@@ -217,6 +217,11 @@ impl<'a> Line<'a> {
     /// A new name: the next word, if it can be one.
     pub(crate) fn take_name(&mut self, what: &'static str) -> Result<&'a str, SyntaxError> {
         let name = self.take(what)?;
+        self.check_name(name)?;
+        Ok(name)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), SyntaxError> {
         if name.len() > MAX_NAME {
             return Err(self.wrong(OpError::TooLong {
                 what: "the name",
@@ -227,7 +232,7 @@ impl<'a> Line<'a> {
         if RESERVED.contains(&name) || !name.chars().all(allowed) {
             return Err(self.wrong(OpError::BadName(name.to_owned())));
         }
-        Ok(name)
+        Ok(())
     }
 
     pub(crate) fn stream(&mut self, names: &Names) -> Result<Stream, SyntaxError> {
@@ -246,7 +251,17 @@ impl<'a> Line<'a> {
     }
 
     pub(crate) fn memory(&mut self, names: &mut Names) -> Result<MemoryId, SyntaxError> {
-        let name = self.take_name("a name for the memory")?;
+        let name = self.take("a name for the memory")?;
+        self.name_of_memory(name, names)
+    }
+
+    /// The memory of the word taken last.
+    pub(crate) fn name_of_memory(
+        &self,
+        name: &str,
+        names: &mut Names,
+    ) -> Result<MemoryId, SyntaxError> {
+        self.check_name(name)?;
         names
             .memory(name)
             .ok_or_else(|| self.wrong(OpError::BadName(name.to_owned())))

@@ -191,6 +191,8 @@ mod tests {
             "cuMemGetInfo",
             "record e a -> STREAM_CAPTURE_INVALIDATED",
             "cuStreamGetFlags a",
+            "cuMemAllocFromPoolAsync a m",
+            "cuMemcpy2DAsync a reads x writes y",
         ] {
             let script = Script::parse(&format!("{DECLARED}{line}\n"))
                 .unwrap_or_else(|e| panic!("{line}: {e}"));

@@ -13,7 +13,7 @@
 //! | `setdeps S T`, `adddeps S T` | cuStreamUpdateCaptureDependencies of S with the set of T |
 //! | `mode MODE` | cuThreadExchangeStreamCaptureMode |
 //! | `create_stream S`, `destroy_stream S`, `create_event E`, `destroy_event E` | as named |
-//! | `cuName [S] [E] …` | any other function |
+//! | `cuName [S] [E] [G] [MODE] [M] …` | any other function; memory only for those of memory |
 //!
 //! `…` is `reads M… writes M…`. `@T ` in front: thread T makes the call. `-> RESULT` at the end: what the driver was seen to answer.
 
@@ -274,7 +274,7 @@ fn event(line: &mut Line<'_>, names: &Names) -> Result<crate::EventId, SyntaxErr
     names.event(name).map_err(|e| line.wrong(e))
 }
 
-/// The operands of a function that is given by its own name: a stream, an event and a graph, each at most once, then the memory.
+/// The operands of a function that is given by its own name, each at most once, then what it reads and writes.
 fn parse_operands(
     line: &mut Line<'_>,
     names: &mut Names,
@@ -292,6 +292,10 @@ fn parse_operands(
             call.event = Some(event);
         } else if let (Ok(graph), None) = (names.graph(word), call.graph) {
             call.graph = Some(graph);
+        } else if let (Some(mode), None) = (Mode::from_word(word), call.mode) {
+            call.mode = Some(mode);
+        } else if call.memory.is_none() && call.function.name().starts_with("cuMem") {
+            call.memory = Some(line.name_of_memory(word, names)?);
         } else {
             let undeclared = names
                 .stream(word)

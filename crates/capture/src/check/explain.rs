@@ -1,53 +1,52 @@
 //! A refusal in words: what is wrong, which earlier calls led to it, and what to do.
 
-use phonograph_trace::{
-    Call, EventId, Function, MemoryId, Mode, Script, Stream, StreamKind, ThreadId,
-};
+use phonograph_trace::{Call, EventId, Function, MemoryId, Mode, Script, Stream, ThreadId};
 
 use super::finding::{Finding, Severity, Span};
-use crate::model::{
-    CallIndex, Cause, Class, Evidence, LooseNode, Model, Refusal, Role, Rule, Victim, class,
-};
+use super::unjoined::{LOOSE, joins, streams_of};
+use crate::model::{CallIndex, Cause, Class, Evidence, Refusal, Role, Rule, Victim, class};
 
-/// Loose nodes that are shown one by one; the rest are counted.
-const LOOSE: usize = 5;
+/// Broken captures that are named one by one; the rest are counted.
+const SHOWN: usize = 5;
+/// Earlier calls that are shown: begins of other captures crowd out nothing else.
+const CAUSES: usize = 16;
 
 /// Names of the script, in backticks.
-struct Words<'a> {
-    script: &'a Script,
+pub(super) struct Words<'a> {
+    pub(super) script: &'a Script,
 }
 
 impl Words<'_> {
-    fn stream(&self, stream: Stream) -> String {
+    pub(super) fn stream(&self, stream: Stream) -> String {
         format!("`{}`", self.script.names.stream_word(stream))
     }
 
-    fn event(&self, event: EventId) -> String {
+    pub(super) fn event(&self, event: EventId) -> String {
         format!("`{}`", self.script.names.event_name(event))
     }
 
-    fn memory(&self, memory: MemoryId) -> String {
+    pub(super) fn memory(&self, memory: MemoryId) -> String {
         format!("`{}`", self.script.names.memory_name(memory))
     }
 
-    fn thread(&self, thread: ThreadId) -> String {
+    pub(super) fn thread(&self, thread: ThreadId) -> String {
         format!("thread `{}`", self.script.names.thread_name(thread))
     }
 
-    fn place(&self, call: CallIndex) -> String {
+    pub(super) fn place(&self, call: CallIndex) -> String {
         Span::new(self.script, call, "").whereabouts()
     }
 
-    fn call(&self, call: CallIndex) -> &Call {
+    pub(super) fn call(&self, call: CallIndex) -> &Call {
         &self.script.calls[call.index()]
     }
 }
 
-/// The finding of a refusal; `model` is as the refused call left it.
-pub(super) fn explain(script: &Script, model: &Model, refusal: &Refusal) -> Finding {
+/// The finding of a refusal.
+pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
     let words = Words { script };
     let call = words.call(refusal.call);
-    let (fault, help) = fault(&words, model, call, refusal);
+    let (fault, help) = fault(&words, call, refusal);
     let title = format!(
         "`{}` answers {} ({}): {fault}",
         script.words(call),
@@ -71,6 +70,7 @@ pub(super) fn explain(script: &Script, model: &Model, refusal: &Refusal) -> Find
         .causes
         .iter()
         .filter(shown)
+        .take(CAUSES)
         .map(|cause| words.cause(cause))
         .collect();
     let shown = refusal.loose.iter().take(LOOSE);
@@ -86,12 +86,15 @@ pub(super) fn explain(script: &Script, model: &Model, refusal: &Refusal) -> Find
             call.function
         ));
     }
+    let broken = refusal.invalidated.iter();
     notes.extend(
-        refusal
-            .invalidated
-            .iter()
+        broken
+            .take(SHOWN)
             .map(|victim| words.broken(victim, refusal, call)),
     );
+    if let Some(more @ 1..) = refusal.invalidated.len().checked_sub(SHOWN) {
+        notes.push(format!("this breaks {more} more captures"));
+    }
     Finding {
         severity: Severity::Error,
         code: refusal.rule.number(),
@@ -174,136 +177,6 @@ impl Words<'_> {
             self.place(victim.begun)
         )
     }
-
-    /// The wait that would join loose nodes.
-    fn joins(&self, loose: &[LooseNode], origin: Stream, end: CallIndex) -> Vec<String> {
-        let word = |stream| self.script.names.stream_word(stream);
-        let mut help = Vec::new();
-        for stream in &streams_of(loose) {
-            if *stream == origin {
-                help.push(format!("work on {} itself was struck off by a dependency update: add its nodes back before the end", self.stream(origin)));
-                continue;
-            }
-            let last = loose
-                .iter()
-                .filter(|node| node.stream == *stream)
-                .map(|node| node.call)
-                .max();
-            let last = last.unwrap_or(end);
-            // A record that holds the work, if there is one: then only the wait is missing, or came before the record.
-            let record = (last.index() + 1..end.index())
-                .map(|at| CallIndex(at as u32))
-                .find(|at| {
-                    let call = self.call(*at);
-                    call.stream == Some(*stream)
-                        && class(call.function).0 == Class::RecordEvent
-                        && !call.flags.external
-                });
-            let event = record.and_then(|at| self.call(at).event);
-            let overwritten = record
-                .zip(event)
-                .and_then(|(at, event)| self.later_record(event, at, end));
-            help.push(match (record, event.filter(|_| overwritten.is_none())) {
-                (Some(at), Some(event)) => format!(
-                    "before the end, let {} wait for {}, which is recorded on {} at {}: `wait {} {}`",
-                    self.stream(origin),
-                    self.event(event),
-                    self.stream(*stream),
-                    self.place(at),
-                    word(origin),
-                    self.script.names.event_name(event),
-                ),
-                _ => format!(
-                    "before the end, join {}: `record EVENT {}`, then `wait {} EVENT`",
-                    self.stream(*stream),
-                    word(*stream),
-                    word(origin),
-                ),
-            });
-            if let (Some(event), Some(later)) = (event, overwritten) {
-                help.push(format!(
-                    "use an event of its own: {} holds that work until it is recorded again at {}",
-                    self.event(event),
-                    self.place(later),
-                ));
-            } else if let Some(event) = event
-                && let Some(early) = self.early_wait(event, origin, record)
-            {
-                help.push(format!(
-                    "the wait at {} comes before that record, so it took what {} stood for then",
-                    self.place(early),
-                    self.event(event),
-                ));
-            }
-        }
-        help
-    }
-
-    /// The next record of an event after one and before the end.
-    fn later_record(&self, event: EventId, record: CallIndex, end: CallIndex) -> Option<CallIndex> {
-        (record.0 + 1..end.0).map(CallIndex).find(|at| {
-            let call = self.call(*at);
-            call.event == Some(event)
-                && class(call.function).0 == Class::RecordEvent
-                && !call.flags.external
-        })
-    }
-
-    /// The last wait of a stream for an event before the record that it should have waited for.
-    fn early_wait(
-        &self,
-        event: EventId,
-        stream: Stream,
-        record: Option<CallIndex>,
-    ) -> Option<CallIndex> {
-        let before = record?.0;
-        (0..before).rev().map(CallIndex).find(|at| {
-            let call = self.call(*at);
-            call.event == Some(event)
-                && call.stream == Some(stream)
-                && class(call.function).0 == Class::WaitEvent
-        })
-    }
-
-    /// The blocking streams that take part in broken captures.
-    fn blocking(&self, model: &Model, refusal: &Refusal) -> String {
-        let begun: Vec<CallIndex> = refusal
-            .causes
-            .iter()
-            .filter(|cause| matches!(cause.role, Role::Begun { .. }))
-            .map(|cause| cause.call)
-            .collect();
-        let kinds = self.script.names.stream_kinds();
-        let ids = (0..)
-            .map(phonograph_trace::StreamId)
-            .zip(kinds)
-            .filter(|(_, kind)| **kind == StreamKind::Blocking);
-        let taking_part = ids.map(|(id, _)| Stream::Created(id)).filter(|stream| {
-            model
-                .capture_of(*stream, ThreadId(0))
-                .is_some_and(|capture| begun.contains(&capture))
-        });
-        let names: Vec<String> = taking_part.map(|stream| self.stream(stream)).collect();
-        if names.is_empty() {
-            "a default stream of a thread".to_owned()
-        } else {
-            names.join(", ")
-        }
-    }
-}
-
-/// The streams of loose nodes, as far as they are shown.
-fn streams_of(loose: &[LooseNode]) -> Vec<Stream> {
-    let mut streams = Vec::new();
-    for node in loose {
-        if streams.len() == LOOSE {
-            break;
-        }
-        if !streams.contains(&node.stream) {
-            streams.push(node.stream);
-        }
-    }
-    streams
 }
 
 /// What the refused call itself is marked with.
@@ -322,12 +195,7 @@ fn label(rule: Rule) -> &'static str {
 }
 
 /// What is wrong with the call, and what to do about it.
-fn fault(
-    words: &Words<'_>,
-    model: &Model,
-    call: &Call,
-    refusal: &Refusal,
-) -> (String, Vec<String>) {
+fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<String>) {
     let stream = call
         .stream
         .map_or(String::new(), |stream| words.stream(stream));
@@ -374,7 +242,7 @@ fn fault(
         Rule::R9d => {
             let named: Vec<String> = streams_of(&refusal.loose).iter().map(|stream| words.stream(*stream)).collect();
             let named = named.join(", ");
-            (format!("work on {named} is never joined to {stream}"), words.joins(&refusal.loose, origin, refusal.call))
+            (format!("work on {named} is never joined to {stream}"), joins(words, &refusal.loose, origin, begun.map_or(0, |(at, ..)| at.0)..refusal.call.0))
         }
         Rule::R9e => {
             let owner = begun.map_or(String::new(), |(.., thread)| words.thread(thread));
@@ -413,13 +281,14 @@ fn fault(
             "leave the external flag out".to_owned(),
         ),
         Rule::R18 | Rule::IsCapturing => {
-            let blocking = words.blocking(model, refusal);
+            let blocking = refusal.blocking.map_or("its stream".to_owned(), |stream| words.stream(stream));
+            let mut help = vec![format!("create {blocking} nonblocking, and move this call off the legacy stream")];
+            if refusal.rule == Rule::R18 {
+                help.push("a nonblocking stream alone is not enough: the call would succeed, run now and be left out of the graph".to_owned());
+            }
             (
                 format!("{blocking} takes part in a capture and is blocking, so the legacy stream would have to wait for it"),
-                vec![
-                    format!("create {blocking} nonblocking, and move this call off the legacy stream"),
-                    "a nonblocking stream alone is not enough: the call would succeed, run now and be left out of the graph".to_owned(),
-                ],
+                help,
             )
         }
         Rule::R20 => unsafe_fault(words, call, refusal),

@@ -11,11 +11,13 @@
 //! | W7 | one executable graph launched on two streams |
 //! | W8 | a capture that is never ended |
 
+use std::collections::BTreeSet;
+
 use phonograph_trace::{Call, EventId, Function, GraphId, MemoryId, Script, Stream};
 use rustc_hash::FxHashMap;
 
 use super::finding::{Finding, Severity, Span};
-use crate::model::{CallIndex, Class, Effect, Model, NodeKind, Outcome, Rule, Victim, class};
+use crate::model::{CallIndex, Class, Effect, NodeKind, Outcome, Rule, Victim, class};
 
 /// Calls that a warning shows one by one.
 const SHOWN: usize = 4;
@@ -31,16 +33,16 @@ pub(super) struct Lint<'a> {
     /// Graphs by the memory that they use, so that a free costs what it finds.
     users: FxHashMap<MemoryId, Vec<usize>>,
     freed: FxHashMap<MemoryId, CallIndex>,
+    /// Work on the legacy stream that no capture which has ended well was beside of yet.
+    legacy: BTreeSet<CallIndex>,
+    /// Work outside captures, in order.
+    outside: Vec<CallIndex>,
 }
 
 struct OpenCapture {
     nodes: u32,
     /// The first node that uses each piece of memory.
     uses: FxHashMap<MemoryId, CallIndex>,
-    /// Work on the legacy stream meanwhile.
-    legacy: Vec<CallIndex>,
-    /// Work on streams that take no part.
-    outside: Vec<CallIndex>,
     /// Events recorded in it, in order.
     records: Vec<EventId>,
     freed: Vec<Freed>,
@@ -85,6 +87,8 @@ impl<'a> Lint<'a> {
             named: FxHashMap::default(),
             users: FxHashMap::default(),
             freed: FxHashMap::default(),
+            legacy: BTreeSet::new(),
+            outside: Vec::new(),
         }
     }
 
@@ -95,15 +99,12 @@ impl<'a> Lint<'a> {
         call: &Call,
         begun: Option<CallIndex>,
         outcome: &Outcome,
-        model: &Model,
     ) {
         let (class, _) = class(call.function);
         if outcome.effect == Effect::Began {
             let capture = OpenCapture {
                 nodes: 0,
                 uses: FxHashMap::default(),
-                legacy: Vec::new(),
-                outside: Vec::new(),
                 records: Vec::new(),
                 freed: Vec::new(),
             };
@@ -126,24 +127,10 @@ impl<'a> Lint<'a> {
                 begun.map(|begun| self.captures.remove(&begun));
             }
             (Class::Work(_) | Class::TouchesLegacy, _) if outcome.rule == Rule::R19 => {
-                let open: Vec<CallIndex> = model
-                    .open_captures()
-                    .filter(|(_, broken)| broken.is_none())
-                    .map(|(v, _)| v.begun)
-                    .collect();
-                for begun in open {
-                    if let Some(capture) = self.captures.get_mut(&begun) {
-                        capture.legacy.push(at);
-                    }
-                }
+                self.legacy.insert(at);
+                self.outside.push(at);
             }
-            (Class::Work(_), _) if outcome.rule == Rule::R11 => {
-                let threads_own = |capture: &&mut OpenCapture| capture.outside.len() < SHOWN;
-                self.captures
-                    .values_mut()
-                    .filter(threads_own)
-                    .for_each(|capture| capture.outside.push(at));
-            }
+            (Class::Work(_), _) if outcome.rule == Rule::R11 => self.outside.push(at),
             _ => {}
         }
         match call.function {
@@ -333,7 +320,8 @@ impl<'a> Lint<'a> {
             return;
         };
         let begin = |label: &str| Span::new(self.script, begun, label);
-        for legacy in &capture.legacy {
+        // Each is reported with the first capture that ends, though several may be open.
+        for legacy in &self.legacy.split_off(&begun) {
             let source = &self.script.calls[legacy.index()];
             let mut chain = vec![begin(
                 "the capture begins here; none of its streams is blocking, so nothing is refused",
@@ -372,7 +360,8 @@ impl<'a> Lint<'a> {
         }
         if capture.nodes == 0 {
             let mut chain = vec![begin("begun here")];
-            let beside = capture.legacy.iter().chain(&capture.outside).take(SHOWN);
+            let since = self.outside.partition_point(|call| *call < begun);
+            let beside = self.outside[since..].iter().take(SHOWN);
             chain.extend(beside.map(|call| {
                 Span::new(
                     self.script,

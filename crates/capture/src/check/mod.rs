@@ -18,6 +18,7 @@ mod explain;
 mod finding;
 mod lint;
 mod render;
+mod unjoined;
 
 use phonograph_trace::{Call, CuResult, Script};
 use rustc_hash::FxHashMap;
@@ -63,7 +64,7 @@ pub fn check(script: &Script) -> Result<Report, CheckError> {
             line: call.place.map(|place| place.line),
             error,
         })?;
-        lint.observe(at, call, begun, &outcome, &model);
+        lint.observe(at, call, begun, &outcome);
         if let Some(refusal) = &outcome.refusal {
             let root = refusal
                 .consequence_of
@@ -77,7 +78,7 @@ pub fn check(script: &Script) -> Result<Report, CheckError> {
                 }
                 None => {
                     faults.insert(at, findings.len());
-                    findings.push(explain(script, &model, refusal));
+                    findings.push(explain(script, refusal));
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! The legacy stream, potentially unsafe calls and waits of the host: R18–R21 and R23.
 
-use phonograph_trace::{Call, CuResult, Mode, ThreadId};
+use phonograph_trace::{Call, CuResult, Mode, Stream, StreamKind, ThreadId};
 
 use super::slab::Slot;
-use super::state::{CallIndex, Capture};
+use super::state::{CallIndex, Capture, StreamKey};
 use super::{Model, ModelError, Outcome, Refusal, Rule, Target};
 
 impl Model {
@@ -72,25 +72,16 @@ impl Model {
     ) -> Result<Outcome, ModelError> {
         Ok(match self.target(call)? {
             Target::Destroyed => self.dead_handle(at),
-            Target::Legacy
-                if self
-                    .open
-                    .iter()
-                    .any(|slot| self.captures[*slot].blocking > 0) =>
-            {
-                let mixed = self
-                    .open
-                    .iter()
-                    .map(|slot| &self.captures[*slot])
-                    .filter(|capture| capture.blocking > 0);
-                self.refuse(
-                    at,
-                    CuResult::STREAM_CAPTURE_IMPLICIT,
-                    Rule::IsCapturing,
-                    |refusal| {
-                        refusal.causes.extend(mixed.map(Capture::begin_cause));
-                    },
-                )
+            Target::Legacy => {
+                let mut open = self.open.iter();
+                let Some(mixed) = open.find(|slot| self.captures[**slot].blocking > 0) else {
+                    return Ok(Outcome::success(Rule::Harmless));
+                };
+                let mut refusal =
+                    Refusal::new(at, CuResult::STREAM_CAPTURE_IMPLICIT, Rule::IsCapturing);
+                refusal.causes.push(self.captures[*mixed].begin_cause());
+                refusal.blocking = self.blocking_stream(*mixed);
+                refusal.outcome()
             }
             _ => Outcome::success(Rule::Harmless),
         })
@@ -114,10 +105,36 @@ impl Model {
             return None;
         }
         let mut refusal = Refusal::new(at, result, rule);
-        for slot in barring {
-            self.invalidate(slot, &mut refusal);
+        for slot in &barring {
+            // One that was broken before is named only if no other is, or a thousand of them would be named at every call.
+            if self.captures[*slot].broken.is_none() {
+                refusal.blocking = refusal.blocking.or_else(|| self.blocking_stream(*slot));
+                self.invalidate(*slot, &mut refusal);
+            }
+        }
+        if refusal.causes.is_empty() {
+            let first = barring
+                .iter()
+                .min_by_key(|slot| self.captures[**slot].begun);
+            let capture = first.map(|slot| &self.captures[*slot]);
+            refusal.causes.extend(capture.map(Capture::begin_cause));
+            let origin = capture.map(|capture| capture.origin);
+            refusal.blocking = origin
+                .filter(|key| self.is_blocking(*key))
+                .map(StreamKey::operand);
         }
         refusal.invalidated.sort_by_key(|victim| victim.begun);
         Some(refusal.outcome())
+    }
+
+    fn is_blocking(&self, key: StreamKey) -> bool {
+        self.stream(key).kind == StreamKind::Blocking
+    }
+
+    fn blocking_stream(&self, capture: Slot) -> Option<Stream> {
+        let mut streams = self.captures[capture].streams.iter();
+        streams
+            .find(|key| self.is_blocking(**key))
+            .map(|key| key.operand())
     }
 }

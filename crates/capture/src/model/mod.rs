@@ -465,6 +465,7 @@ impl Refusal {
             invalidated: Vec::new(),
             consequence_of: None,
             loose: Vec::new(),
+            blocking: None,
         }
     }
 

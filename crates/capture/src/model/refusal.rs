@@ -23,6 +23,8 @@ pub struct Refusal {
     pub consequence_of: Option<Broken>,
     /// For unjoined work: the nodes that nothing joins.
     pub loose: Vec<LooseNode>,
+    /// For work on the legacy stream: a blocking stream that takes part in the first capture that it would break.
+    pub blocking: Option<Stream>,
 }
 
 /// An earlier call and its part in a refusal.

@@ -67,7 +67,7 @@ rules! {
     R24b "R24b" "an allocation on a capturing stream becomes a node, and the graph owns the memory",
     R25a "R25a" "outside captures only pool memory can be freed in stream order",
     R25b "R25b" "pool memory is freed in stream order",
-    R25c "R25c" "in a capture, only an allocation of a graph that is alive, made by another capture than earlier ones into the same graph, and not freed yet, can be freed",
+    R25c "R25c" "in a capture, only an allocation of a graph that is alive can be freed, once, and not one of an earlier capture into the same graph",
     R25d "R25d" "freeing a graph's allocation in a capture becomes a node",
     R26a "R26a" "only a capturing stream has a dependency set to update",
     R26b "R26b" "setting the dependency set replaces it and takes the old set off the loose list",
