@@ -41,7 +41,9 @@ use phonograph_graph::{
     Pitched, Scalar, SlotId, Target,
 };
 use rustc_hash::FxHashMap;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
+
+use crate::DependencySet;
 
 pub use phonograph_graph::{ComputeGraph, MemcpyDir, NodeId, StreamId};
 
@@ -126,43 +128,17 @@ pub enum SessionError {
     },
 }
 
-/// The nodes that the next operation depends on, ascending.
-#[derive(Clone, Debug, Default)]
-struct Dependencies(SmallVec<[NodeId; 4]>);
-
-impl Dependencies {
-    fn of(node: NodeId) -> Self {
-        Self(smallvec![node])
-    }
-
-    fn insert(&mut self, node: NodeId) {
-        if let Err(at) = self.0.binary_search(&node) {
-            self.0.insert(at, node);
-        }
-    }
-
-    // Joins bring few nodes to a set that may have grown large: inserting them keeps a wide join from being quadratic.
-    fn union(&mut self, other: &Self) {
-        if other.0.len() < self.0.len() / 8 {
-            other.0.iter().for_each(|&node| self.insert(node));
-        } else {
-            self.0.extend_from_slice(&other.0);
-            self.0.sort_unstable();
-            self.0.dedup();
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 struct Stream {
     status: CaptureStatus,
-    next: Dependencies,
+    /// What the next operation depends on.
+    next: DependencySet<NodeId>,
 }
 
 #[derive(Debug)]
 struct Record {
     stream: StreamId,
-    after: Dependencies,
+    after: DependencySet<NodeId>,
 }
 
 /// A session that records streams into one graph.
@@ -251,7 +227,7 @@ impl StreamCapture {
     pub fn invalidate(&mut self, stream: StreamId) -> Result<(), SessionError> {
         let state = self.active(stream)?;
         state.status = CaptureStatus::Invalidated;
-        state.next = Dependencies::default();
+        state.next = DependencySet::new();
         self.culprit.get_or_insert(stream);
         Ok(())
     }
@@ -451,18 +427,19 @@ impl StreamCapture {
         let id = NodeId::from_index(self.builder.node_count());
         if !edges.is_full() {
             let builder = &self.builder;
-            let both = |&&from: &&NodeId| node.kernel().and(builder.node(from).kernel()).is_some();
-            if let Some(&from) = state.next.0.iter().find(|from| !both(from)) {
+            let both = |&from: &NodeId| node.kernel().and(builder.node(from).kernel()).is_some();
+            let refused = state.next.iter().find(|from| !both(from));
+            if let Some(from) = refused {
                 let named = |id, node: &Node| NamedNode { id, name: node.name.to_string() };
                 let from = named(from, builder.node(from));
                 let source = GraphError::WeakEdge { from, to: named(id, &node) };
                 return Err(self.refuse_dependency(stream, source));
             }
         }
-        for &from in &state.next.0 {
+        for from in state.next.iter() {
             self.builder.add_edge(Edge { from, to: id, data: edges });
         }
-        state.next = Dependencies::of(id);
+        state.next = DependencySet::of(id);
         Ok(self.builder.add_node(node))
     }
 

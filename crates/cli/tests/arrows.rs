@@ -8,12 +8,13 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// Crate, and what it may use of the workspace.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("phonograph-graph", &[]),
-    ("phonograph-capture", &["graph"]),
+    ("phonograph-trace", &[]),
+    ("phonograph-capture", &["graph", "trace"]),
     ("phonograph-plan", &["graph"]),
     ("phonograph-kernels", &["graph"]),
     ("phonograph-report", &["graph"]),
     ("phonograph-runtime", &["graph", "capture", "kernels"]),
-    ("phonograph", &["graph", "capture", "plan", "kernels", "report", "runtime"]),
+    ("phonograph", &["graph", "trace", "capture", "plan", "kernels", "report", "runtime"]),
     ("phonograph-cli", &["graph", "capture", "plan", "kernels", "report", "runtime", "phonograph"]),
 ];
 

@@ -1,0 +1,346 @@
+//! A refusal in words: what is wrong, which earlier calls led to it, and what to do.
+
+use phonograph_trace::{Call, EventId, Function, MemoryId, Mode, Script, Stream, ThreadId};
+
+use super::finding::{Finding, Severity, Span};
+use super::unjoined::{LOOSE, joins, streams_of};
+use crate::model::{CallIndex, Cause, Class, Evidence, Refusal, Role, Rule, Victim, class};
+
+/// Broken captures that are named one by one; the rest are counted.
+const SHOWN: usize = 5;
+/// Earlier calls that are shown: begins of other captures crowd out nothing else.
+const CAUSES: usize = 16;
+
+/// Names of the script, in backticks.
+pub(super) struct Words<'a> {
+    pub(super) script: &'a Script,
+}
+
+impl Words<'_> {
+    pub(super) fn stream(&self, stream: Stream) -> String {
+        format!("`{}`", self.script.names.stream_word(stream))
+    }
+
+    pub(super) fn event(&self, event: EventId) -> String {
+        format!("`{}`", self.script.names.event_name(event))
+    }
+
+    pub(super) fn memory(&self, memory: MemoryId) -> String {
+        format!("`{}`", self.script.names.memory_name(memory))
+    }
+
+    pub(super) fn thread(&self, thread: ThreadId) -> String {
+        format!("thread `{}`", self.script.names.thread_name(thread))
+    }
+
+    pub(super) fn place(&self, call: CallIndex) -> String {
+        Span::new(self.script, call, "").whereabouts()
+    }
+
+    pub(super) fn call(&self, call: CallIndex) -> &Call {
+        &self.script.calls[call.index()]
+    }
+}
+
+/// The finding of a refusal.
+pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
+    let words = Words { script };
+    let call = words.call(refusal.call);
+    let (fault, help) = fault(&words, call, refusal);
+    let title = format!(
+        "`{}` answers {} ({}): {fault}",
+        script.words(call),
+        refusal.result,
+        refusal.result.0
+    );
+    // Of many forks only those are shown whose work is.
+    let forks: Vec<CallIndex> = refusal
+        .loose
+        .iter()
+        .take(LOOSE)
+        .filter_map(|node| node.fork)
+        .flat_map(|fork| [fork.record, fork.wait])
+        .collect();
+    let shown = |cause: &&Cause| {
+        refusal.loose.is_empty()
+            || matches!(cause.role, Role::Begun { .. })
+            || forks.contains(&cause.call)
+    };
+    let mut chain: Vec<Span> =
+        refusal.causes.iter().filter(shown).take(CAUSES).map(|cause| words.cause(cause)).collect();
+    let shown = refusal.loose.iter().take(LOOSE);
+    chain.extend(shown.map(|node| Span::new(script, node.call, "nothing joins this work")));
+    let label = match refusal.loose.len().checked_sub(LOOSE) {
+        None | Some(0) => label(refusal.rule).to_owned(),
+        Some(more) => format!("{}, nor for {more} more", label(refusal.rule)),
+    };
+    let mut notes = vec![format!("rule {}: {}", refusal.rule, refusal.rule.words())];
+    if class(call.function).1 == Evidence::Documented {
+        notes.push(format!(
+            "what {} means to captures is documented, not recorded on a device",
+            call.function
+        ));
+    }
+    let broken = refusal.invalidated.iter();
+    notes.extend(broken.take(SHOWN).map(|victim| words.broken(victim, refusal, call)));
+    if let Some(more @ 1..) = refusal.invalidated.len().checked_sub(SHOWN) {
+        notes.push(format!("this breaks {more} more captures"));
+    }
+    Finding {
+        severity: Severity::Error,
+        code: refusal.rule.number(),
+        title,
+        at: Span::new(script, refusal.call, label),
+        chain,
+        notes,
+        help,
+        consequences: Vec::new(),
+    }
+}
+
+impl Words<'_> {
+    fn cause(&self, cause: &Cause) -> Span {
+        let label = match cause.role {
+            Role::Begun { origin, mode, thread } => {
+                let by = if thread.0 == 0 {
+                    String::new()
+                } else {
+                    format!(", by {}", self.thread(thread))
+                };
+                format!("a {mode} capture begins on {}{by}", self.stream(origin))
+            }
+            Role::Forked { stream, event } => {
+                format!(
+                    "waiting for {} forks {} into the capture",
+                    self.event(event),
+                    self.stream(stream)
+                )
+            }
+            Role::Recorded { event, stream, captured: true } => {
+                format!(
+                    "{} is recorded on {}, which is capturing",
+                    self.event(event),
+                    self.stream(stream)
+                )
+            }
+            Role::Recorded { event, captured: false, .. } => {
+                format!("{} is recorded outside the capture", self.event(event))
+            }
+            Role::Broke { result } => format!("this breaks the capture: {result} ({})", result.0),
+            Role::Closed => "the capture is closed here".to_owned(),
+            Role::GraphDestroyed => "the graph is gone from here on".to_owned(),
+            Role::Allocated { memory } => {
+                format!("{} is allocated here, by the graph", self.memory(memory))
+            }
+            Role::Freed { memory } => format!("{} is freed here first", self.memory(memory)),
+        };
+        Span::new(self.script, cause.call, label)
+    }
+
+    fn broken(&self, victim: &Victim, refusal: &Refusal, call: &Call) -> String {
+        let origin = self.stream(victim.origin);
+        let other = if victim.thread == call.thread {
+            String::new()
+        } else {
+            format!(" by {}", self.thread(victim.thread))
+        };
+        let ends = match refusal.rule {
+            Rule::R9b => {
+                format!("; only `end {}` closes it", self.script.names.stream_word(victim.origin))
+            }
+            _ => "; it stays open until it is ended, and gives no graph".to_owned(),
+        };
+        format!(
+            "this breaks the capture that was begun on {origin}{other} at {}{ends}",
+            self.place(victim.begun)
+        )
+    }
+}
+
+/// What the refused call itself is marked with.
+fn label(rule: Rule) -> &'static str {
+    match rule {
+        Rule::R9d => "the end does not wait for it",
+        Rule::R9b => "ended here, on another stream",
+        Rule::R9e => "ended here, by another thread",
+        Rule::R16f => "this would make one capture of two",
+        Rule::R16b => "this would make the graph depend on work outside it",
+        Rule::R13 => "the event's record went with its capture",
+        Rule::R18 | Rule::IsCapturing => "the legacy stream would have to wait for captured work",
+        Rule::R20 => "potentially unsafe while the capture is open",
+        _ => "refused here",
+    }
+}
+
+/// What is wrong with the call, and what to do about it.
+fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<String>) {
+    let stream = call.stream.map_or(String::new(), |stream| words.stream(stream));
+    let event = call.event.map_or(String::new(), |event| words.event(event));
+    let memory = call.memory.map_or(String::new(), |memory| words.memory(memory));
+    let begun = refusal.causes.iter().find_map(|cause| match cause.role {
+        Role::Begun { origin, mode, thread } => Some((cause.call, origin, mode, thread)),
+        _ => None,
+    });
+    let origin = begun.map_or(Stream::Legacy, |(_, origin, ..)| origin);
+    let begun_at = begun.map_or(String::new(), |(at, ..)| words.place(at));
+    let one = |fault: String, help: String| (fault, vec![help]);
+    match refusal.rule {
+        Rule::R1Legacy => one(
+            "the legacy stream cannot be captured".to_owned(),
+            "begin on a stream that the program creates, best a nonblocking one".to_owned(),
+        ),
+        Rule::R2 => one(
+            format!("{stream} takes part in a capture already"),
+            format!("end the capture that was begun at {begun_at} first, or begin on another stream"),
+        ),
+        Rule::R3 => one(
+            "another open capture is adding to this graph".to_owned(),
+            format!("end the capture that was begun at {begun_at} first"),
+        ),
+        Rule::R5 => one(
+            "the graph was destroyed by a capture into it that did not end well".to_owned(),
+            "make a new graph; a capture that fails takes its graph with it".to_owned(),
+        ),
+        Rule::R9a => one(
+            format!("{stream} is not capturing"),
+            "begin first; a capture that was ended, or whose origin was destroyed, is closed".to_owned(),
+        ),
+        Rule::R9b => one(
+            format!("the capture was begun on {}, and {stream} is only forked into it", words.stream(origin)),
+            format!("join {stream} and end the capture on {}", words.stream(origin)),
+        ),
+        Rule::R9d => {
+            let named: Vec<String> = streams_of(&refusal.loose).iter().map(|stream| words.stream(*stream)).collect();
+            let named = named.join(", ");
+            (format!("work on {named} is never joined to {stream}"), joins(words, &refusal.loose, origin, begun.map_or(0, |(at, ..)| at.0)..refusal.call.0))
+        }
+        Rule::R9e => {
+            let owner = begun.map_or(String::new(), |(.., thread)| words.thread(thread));
+            one(
+                format!("the capture was begun by {owner}, and is ended by {}", words.thread(call.thread)),
+                format!("end it on {owner}, or begin it relaxed"),
+            )
+        }
+        Rule::R9c | Rule::R10 => one(
+            "an earlier call broke the capture".to_owned(),
+            "repair that call; the capture must still be ended before another can begin".to_owned(),
+        ),
+        Rule::R12 if class(call.function).0 == Class::WaitsOnStream => (
+            format!("{stream} is capturing, so its work has not run and the host cannot wait for it"),
+            uncapturable_help(call),
+        ),
+        Rule::R12 => (format!("no capture can hold this call, and {stream} is capturing"), uncapturable_help(call)),
+        Rule::R13 => one(
+            format!("{event} was recorded in a capture that is closed or broken"),
+            format!("record {event} again before anything waits for it or asks about it"),
+        ),
+        Rule::R16b => one(
+            format!("{event} was recorded outside the capture that {stream} takes part in"),
+            format!("wait for it on {stream} before the begin, or record {event} on a stream of the capture"),
+        ),
+        Rule::R16c => one(
+            format!("{event} is recorded in a capture, and the legacy stream cannot join one"),
+            "wait on a created stream instead".to_owned(),
+        ),
+        Rule::R16f => one(
+            format!("{event} belongs to another capture than {stream}"),
+            format!("do not begin on {stream}: let it join the other capture by this wait, or keep the two apart and order the launches"),
+        ),
+        Rule::R17a => one(
+            format!("{stream} is not capturing, and an external record or wait is a node of a graph"),
+            "leave the external flag out".to_owned(),
+        ),
+        Rule::R18 | Rule::IsCapturing => {
+            let blocking = refusal.blocking.map_or("its stream".to_owned(), |stream| words.stream(stream));
+            let mut help = vec![format!("create {blocking} nonblocking, and move this call off the legacy stream")];
+            if refusal.rule == Rule::R18 {
+                help.push("a nonblocking stream alone is not enough: the call would succeed, run now and be left out of the graph".to_owned());
+            }
+            (
+                format!("{blocking} takes part in a capture and is blocking, so the legacy stream would have to wait for it"),
+                help,
+            )
+        }
+        Rule::R20 => unsafe_fault(words, call, refusal),
+        Rule::R22 => one(
+            format!("{event} was recorded in a capture, so nothing has run that the host could wait for"),
+            "wait for or ask about an event that is recorded outside captures, such as one after the launch; no mode allows this".to_owned(),
+        ),
+        Rule::R23 => one(
+            "it would wait for every stream of the context, the capturing ones too".to_owned(),
+            "end all captures first; no capture mode and no thread is exempt".to_owned(),
+        ),
+        Rule::R25a => one(
+            format!("{memory} is not memory that the pool gave and has not got back"),
+            "free it once; what a graph allocates is freed by the graph, or after a launch".to_owned(),
+        ),
+        Rule::R25c => one(
+            format!("{memory} is not an allocation that this capture can free"),
+            "free in the graph what the graph allocates, once; free pool memory outside the capture. The capture itself stays valid".to_owned(),
+        ),
+        Rule::Relaunch => one(
+            "the last launch allocated memory that nothing has freed".to_owned(),
+            "free it in the graph, free it in stream order after each launch, or instantiate with auto-free on launch".to_owned(),
+        ),
+        Rule::R26a => one(
+            format!("{stream} is not capturing, so it has no dependency set"),
+            "update the dependencies of a capturing stream".to_owned(),
+        ),
+        Rule::R26x => one(
+            "the two streams take part in different captures".to_owned(),
+            "take the dependency set of a stream of the same capture".to_owned(),
+        ),
+        Rule::Dead => one(
+            "the handle was destroyed, or is a default stream's".to_owned(),
+            "create it again first; what the driver does with a destroyed handle is undefined".to_owned(),
+        ),
+        Rule::ExportsEvent => one(
+            "the event was not created for other processes".to_owned(),
+            "create it with the interprocess flag".to_owned(),
+        ),
+        other => (other.words().to_owned(), Vec::new()),
+    }
+}
+
+fn uncapturable_help(call: &Call) -> Vec<String> {
+    let help = match call.function {
+        Function::StreamSynchronize | Function::StreamQuery => {
+            "wait for the stream after the capture has ended and its graph was launched; between streams, use events"
+        }
+        Function::GraphLaunch | Function::GraphUpload => {
+            "add the inner graph as a child node, or launch it before the begin or after the end"
+        }
+        Function::StreamAddCallback => "use cuLaunchHostFunc, which a capture turns into a node",
+        Function::StreamGetFlags | Function::StreamGetId => {
+            "ask for it before the begin and keep the answer"
+        }
+        Function::MemcpyPeerAsync | Function::Memcpy3DPeerAsync => {
+            "copy with cuMemcpyAsync, which a capture turns into a node"
+        }
+        _ => "make this call before the begin or after the end",
+    };
+    vec![help.to_owned()]
+}
+
+/// R20: which capture bars the call, and the weakest change that would allow it.
+fn unsafe_fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<String>) {
+    let barring = || {
+        refusal.causes.iter().filter_map(|cause| match cause.role {
+            Role::Begun { origin, mode, thread } => Some((origin, mode, thread)),
+            _ => None,
+        })
+    };
+    let names: Vec<String> = barring()
+        .map(|(origin, mode, _)| format!("the {mode} capture on {}", words.stream(origin)))
+        .collect();
+    let own = barring().any(|(.., thread)| thread == call.thread);
+    let global = barring().any(|(_, mode, thread)| mode == Mode::Global && thread != call.thread);
+    let mut help =
+        vec!["make the call before the begin, as warm-up does, or after the end".to_owned()];
+    if own {
+        help.push("or begin the capture relaxed, or put this thread in relaxed mode around the call (cuThreadExchangeStreamCaptureMode)".to_owned());
+    } else if global {
+        help.push("or begin the capture thread_local: then other threads may do this; whether it fails now depends on how the threads interleave".to_owned());
+    }
+    (format!("it is potentially unsafe, and {} bars it", names.join(" and ")), help)
+}

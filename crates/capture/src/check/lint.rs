@@ -1,0 +1,501 @@
+//! What the driver accepts silently and people regret.
+//!
+//! | code | warning |
+//! | --- | --- |
+//! | W1 | work on the legacy stream beside a capture: it runs now and is left out of the graph |
+//! | W2 | a wait that takes an older record of an event than the one that was meant |
+//! | W3 | a captured copy from or to pageable memory |
+//! | W4 | a wait for an event that was never recorded |
+//! | W5 | a capture that ends with an empty graph |
+//! | W6 | memory freed that a captured graph still uses, and a launch of such a graph |
+//! | W7 | one executable graph launched on two streams |
+//! | W8 | a capture that is never ended |
+
+use std::collections::BTreeSet;
+
+use phonograph_trace::{Call, EventId, Function, GraphId, MemoryId, Script, Stream};
+use rustc_hash::FxHashMap;
+
+use super::finding::{Finding, Severity, Span};
+use crate::model::{CallIndex, Class, Effect, NodeKind, Outcome, Rule, Victim, class};
+
+/// Calls that a warning shows one by one.
+const SHOWN: usize = 4;
+
+pub(super) struct Lint<'a> {
+    script: &'a Script,
+    findings: Vec<Finding>,
+    captures: FxHashMap<CallIndex, OpenCapture>,
+    events: FxHashMap<EventId, EventLog>,
+    /// Graphs that captures ended with: what their nodes use.
+    graphs: Vec<UsedGraph>,
+    named: FxHashMap<GraphId, usize>,
+    /// Graphs by the memory that they use, so that a free costs what it finds.
+    users: FxHashMap<MemoryId, Vec<usize>>,
+    freed: FxHashMap<MemoryId, CallIndex>,
+    /// Work on the legacy stream that no capture which has ended well was beside of yet.
+    legacy: BTreeSet<CallIndex>,
+    /// Work outside captures, in order.
+    outside: Vec<CallIndex>,
+}
+
+struct OpenCapture {
+    nodes: u32,
+    /// The first node that uses each piece of memory.
+    uses: FxHashMap<MemoryId, CallIndex>,
+    /// Events recorded in it, in order.
+    records: Vec<EventId>,
+    freed: Vec<Freed>,
+}
+
+struct UsedGraph {
+    begun: CallIndex,
+    uses: FxHashMap<MemoryId, CallIndex>,
+    freed: Vec<Freed>,
+    launch: Option<(CallIndex, Stream)>,
+}
+
+/// Memory that a graph uses and that was freed. Allocating it again does not help the graph: the old address is baked in.
+#[derive(Clone, Copy)]
+struct Freed {
+    at: CallIndex,
+    memory: MemoryId,
+    node: CallIndex,
+}
+
+/// The records of an event and whether something waited for them.
+struct EventLog {
+    last: CallIndex,
+    stream: Option<Stream>,
+    capture: Option<CallIndex>,
+    waited: bool,
+    /// A wait that took the record before the last, and that record.
+    older_wait: Option<(CallIndex, CallIndex)>,
+    last_wait: Option<CallIndex>,
+    /// The record before the last, if nothing waited for it and it was made on another stream of the same capture.
+    lost: Option<CallIndex>,
+}
+
+impl<'a> Lint<'a> {
+    pub(super) fn new(script: &'a Script) -> Self {
+        Self {
+            script,
+            findings: Vec::new(),
+            captures: FxHashMap::default(),
+            events: FxHashMap::default(),
+            graphs: Vec::new(),
+            named: FxHashMap::default(),
+            users: FxHashMap::default(),
+            freed: FxHashMap::default(),
+            legacy: BTreeSet::new(),
+            outside: Vec::new(),
+        }
+    }
+
+    /// Takes note of a call. `begun` is the capture that its stream took part in before it.
+    pub(super) fn observe(
+        &mut self,
+        at: CallIndex,
+        call: &Call,
+        begun: Option<CallIndex>,
+        outcome: &Outcome,
+    ) {
+        let (class, _) = class(call.function);
+        if outcome.effect == Effect::Began {
+            let capture = OpenCapture {
+                nodes: 0,
+                uses: FxHashMap::default(),
+                records: Vec::new(),
+                freed: Vec::new(),
+            };
+            self.captures.insert(at, capture);
+        }
+        if let Effect::Node(_) = outcome.effect {
+            self.node(at, call, begun);
+        }
+        if !outcome.result.is_success() {
+            if let (Effect::Closed, Some(begun)) = (&outcome.effect, begun) {
+                self.captures.remove(&begun);
+            }
+            return;
+        }
+        match (class, &outcome.effect) {
+            (Class::RecordEvent, Effect::Recorded) => self.record(at, call, begun),
+            (Class::WaitEvent, effect) => self.wait(at, call, begun, effect),
+            (Class::EndCapture, Effect::Ended(_)) => self.end(at, call, begun),
+            (Class::DestroyStream, Effect::Closed) => {
+                begun.map(|begun| self.captures.remove(&begun));
+            }
+            (Class::Work(_) | Class::TouchesLegacy, _) if outcome.rule == Rule::R19 => {
+                self.legacy.insert(at);
+                self.outside.push(at);
+            }
+            (Class::Work(_), _) if outcome.rule == Rule::R11 => self.outside.push(at),
+            _ => {}
+        }
+        match call.function {
+            Function::MemFree | Function::MemFreeHost | Function::MemHostUnregister => {
+                self.free(at, call)
+            }
+            Function::MemFreeAsync if outcome.rule == Rule::R25b => self.free(at, call),
+            Function::MemAlloc | Function::MemAllocHost | Function::MemAllocAsync => {
+                self.allocate(call)
+            }
+            Function::GraphLaunch => self.launch(at, call),
+            _ => {}
+        }
+    }
+
+    /// The warnings about captures that are still open, and all others.
+    pub(super) fn finish(mut self, open: impl Iterator<Item = Victim>) -> Vec<Finding> {
+        for victim in open {
+            let stream = self.stream(victim.origin);
+            let title = format!("the capture on {stream} is never ended");
+            let help = format!("end it: `end {}`", self.script.names.stream_word(victim.origin));
+            self.warn("W8", title, victim.begun, "begun here", Vec::new(), vec![help]);
+        }
+        self.findings
+    }
+
+    fn node(&mut self, at: CallIndex, call: &Call, begun: Option<CallIndex>) {
+        let Some(capture) = begun.and_then(|begun| self.captures.get_mut(&begun)) else {
+            return;
+        };
+        capture.nodes += 1;
+        let touched = call.work.iter().flat_map(|work| work.reads.iter().chain(&work.writes));
+        for memory in touched.chain(call.memory.iter()) {
+            capture.uses.entry(*memory).or_insert(at);
+        }
+        let freed = call.work.iter().flat_map(|work| work.reads.iter().chain(&work.writes));
+        let freed: Vec<(MemoryId, CallIndex)> =
+            freed.filter_map(|m| self.freed.get(m).map(|at| (*m, *at))).collect();
+        for (memory, freed_at) in freed {
+            let name = self.memory(memory);
+            let title = format!(
+                "`{}` is captured with {name}, which is freed already",
+                self.script.words(call)
+            );
+            let chain = vec![Span::new(self.script, freed_at, format!("{name} is freed here"))];
+            self.warn("W6", title, at, "every replay would use freed memory", chain, Vec::new());
+        }
+        if call.flags.pageable && class(call.function).0 == Class::Work(NodeKind::Memcpy) {
+            let title =
+                format!("`{}` captures a copy with pageable host memory", self.script.words(call));
+            let help = "copy from and to pinned memory (cuMemAllocHost) that lives as long as the graph: every replay uses the same \
+                        address again, and a pageable copy also holds up the host"
+                .to_owned();
+            self.warn(
+                "W3",
+                title,
+                at,
+                "the host address is baked into the graph",
+                Vec::new(),
+                vec![help],
+            );
+        }
+    }
+
+    fn record(&mut self, at: CallIndex, call: &Call, begun: Option<CallIndex>) {
+        let Some(event) = call.event else { return };
+        if let Some(capture) = begun.and_then(|begun| self.captures.get_mut(&begun)) {
+            capture.records.push(event);
+        }
+        let old = self.events.remove(&event);
+        let same_capture = |old: &&EventLog| begun.is_some() && old.capture == begun;
+        let older_wait =
+            old.as_ref().filter(same_capture).and_then(|old| Some((old.last_wait?, old.last)));
+        let lost = old
+            .as_ref()
+            .filter(same_capture)
+            .filter(|old| !old.waited && old.stream != call.stream)
+            .map(|old| old.last);
+        let log = EventLog {
+            last: at,
+            stream: call.stream,
+            capture: begun,
+            waited: false,
+            older_wait,
+            last_wait: None,
+            lost,
+        };
+        self.events.insert(event, log);
+    }
+
+    fn wait(&mut self, at: CallIndex, call: &Call, begun: Option<CallIndex>, effect: &Effect) {
+        let Some(event) = call.event else { return };
+        if let Effect::Node(_) = effect {
+            return;
+        }
+        let name = format!("`{}`", self.script.names.event_name(event));
+        let Some(log) = self.events.get_mut(&event) else {
+            let title =
+                format!("`{}` waits for {name}, which was never recorded", self.script.words(call));
+            let mut help = vec![
+                "such a wait does nothing: it adds no dependency and forks no stream".to_owned(),
+            ];
+            help.extend(self.meant(event, begun));
+            return self.warn("W4", title, at, "no effect", Vec::new(), help);
+        };
+        log.waited = true;
+        log.last_wait = Some(at);
+        if let Some(lost) = log.lost.take() {
+            let last = log.last;
+            let title = format!(
+                "`{}` takes the last record of {name}; an earlier one is lost",
+                self.script.words(call)
+            );
+            let chain = vec![
+                Span::new(
+                    self.script,
+                    lost,
+                    "this record is overwritten before anything waits for it",
+                ),
+                Span::new(self.script, last, "the wait takes this one"),
+            ];
+            let help = vec!["record a second event instead, and wait for both".to_owned()];
+            self.warn("W2", title, at, "does not wait for the earlier record", chain, help);
+        }
+    }
+
+    /// An event that was recorded in the same capture and that nothing has waited for.
+    fn meant(&self, event: EventId, begun: Option<CallIndex>) -> Option<String> {
+        let capture = begun.and_then(|begun| self.captures.get(&begun))?;
+        let unused = capture
+            .records
+            .iter()
+            .rev()
+            .find(|e| **e != event && self.events.get(e).is_some_and(|log| !log.waited))?;
+        let at = Span::new(self.script, self.events.get(unused)?.last, "").whereabouts();
+        Some(format!(
+            "was `{}` meant, recorded at {at}, which nothing waits for?",
+            self.script.names.event_name(*unused)
+        ))
+    }
+
+    fn end(&mut self, at: CallIndex, call: &Call, begun: Option<CallIndex>) {
+        let Some((begun, capture)) =
+            begun.and_then(|begun| self.captures.remove(&begun).map(|capture| (begun, capture)))
+        else {
+            return;
+        };
+        let begin = |label: &str| Span::new(self.script, begun, label);
+        // Each is reported with the first capture that ends, though several may be open.
+        for legacy in &self.legacy.split_off(&begun) {
+            let source = &self.script.calls[legacy.index()];
+            let mut chain = vec![begin(
+                "the capture begins here; none of its streams is blocking, so nothing is refused",
+            )];
+            let mut shared = Vec::new();
+            for memory in source.work.iter().flat_map(|work| work.reads.iter().chain(&work.writes))
+            {
+                if let Some(node) = capture.uses.get(memory) {
+                    let name = self.memory(*memory);
+                    chain.push(Span::new(
+                        self.script,
+                        *node,
+                        format!("the graph uses {name} here"),
+                    ));
+                    shared.push(name);
+                }
+            }
+            let title =
+                format!("`{}` runs now and is left out of the graph", self.script.words(source));
+            let label = match shared.as_slice() {
+                [] => "on the legacy stream, beside the capture".to_owned(),
+                shared => format!(
+                    "on the legacy stream, and touches {}, which the graph uses",
+                    shared.join(", ")
+                ),
+            };
+            let help = "launch it on a stream of the capture; every replay goes on with what this one run left".to_owned();
+            let at = Span::new(self.script, *legacy, label);
+            self.findings.push(warning("W1", title, at, chain, vec![help]));
+        }
+        if capture.nodes == 0 {
+            let mut chain = vec![begin("begun here")];
+            let since = self.outside.partition_point(|call| *call < begun);
+            let beside = self.outside[since..].iter().take(SHOWN);
+            chain.extend(beside.map(|call| {
+                Span::new(
+                    self.script,
+                    *call,
+                    "work, but on a stream that takes no part in the capture",
+                )
+            }));
+            let help = match chain.len() {
+                1 => "nothing was launched in between",
+                _ => {
+                    "the work in between ran at once; launch it on the capturing stream, or fork its stream with an event"
+                }
+            };
+            let title = format!("`{}` hands over an empty graph", self.script.words(call));
+            let at = Span::new(self.script, at, "no node was captured");
+            self.findings.push(warning("W5", title, at, chain, vec![help.to_owned()]));
+        }
+        self.older_waits(begun, &capture.records);
+        let graph = self.graphs.len();
+        capture.uses.keys().for_each(|memory| self.users.entry(*memory).or_default().push(graph));
+        self.graphs.push(UsedGraph {
+            begun,
+            uses: capture.uses,
+            freed: capture.freed,
+            launch: None,
+        });
+        if let Some(name) = call.graph {
+            self.named.insert(name, graph);
+        }
+    }
+
+    /// W2: events of the capture whose last record nothing waits for, although an earlier record was waited for.
+    fn older_waits(&mut self, begun: CallIndex, records: &[EventId]) {
+        let mut seen: Vec<EventId> = records.to_vec();
+        seen.sort_unstable();
+        seen.dedup();
+        for event in seen {
+            let Some(log) =
+                self.events.get(&event).filter(|log| log.capture == Some(begun) && !log.waited)
+            else {
+                continue;
+            };
+            let Some((wait, older)) = log.older_wait else {
+                continue;
+            };
+            let name = self.script.names.event_name(event);
+            let title = format!(
+                "`{}` takes an older record of `{name}` than the last one",
+                self.script.words(&self.script.calls[wait.index()])
+            );
+            let chain = vec![
+                Span::new(self.script, older, "the wait takes this record"),
+                Span::new(self.script, log.last, "nothing waits for this later one"),
+            ];
+            let help = "a wait takes the record that was made last before it: move it behind the record that it is meant for".to_owned();
+            self.warn("W2", title, wait, "waits here", chain, vec![help]);
+        }
+    }
+
+    fn free(&mut self, at: CallIndex, call: &Call) {
+        let Some(memory) = call.memory else { return };
+        self.freed.insert(memory, at);
+        let name = self.memory(memory);
+        let mut users: Vec<(CallIndex, CallIndex)> = Vec::new();
+        for graph in self.users.get(&memory).into_iter().flatten() {
+            let graph = &mut self.graphs[*graph];
+            let node = graph.uses[&memory];
+            graph.freed.push(Freed { at, memory, node });
+            users.push((graph.begun, node));
+        }
+        for (begun, capture) in &mut self.captures {
+            if let Some(node) = capture.uses.get(&memory) {
+                capture.freed.push(Freed { at, memory, node: *node });
+                users.push((*begun, *node));
+            }
+        }
+        users.sort_unstable();
+        if users.is_empty() {
+            return;
+        }
+        let mut chain = Vec::new();
+        for (begun, node) in users.iter().take(SHOWN) {
+            chain.push(Span::new(self.script, *begun, "a graph is captured from here"));
+            chain.push(Span::new(self.script, *node, format!("its node uses {name}")));
+        }
+        let title = format!(
+            "`{}` frees {name}, which a captured graph still uses",
+            self.script.words(call)
+        );
+        let help = "keep it for as long as the graph may be launched, or update the node with the new address before the next launch".to_owned();
+        self.warn("W6", title, at, "every launch after this uses freed memory", chain, vec![help]);
+    }
+
+    fn allocate(&mut self, call: &Call) {
+        if let Some(memory) = call.memory {
+            // The name stands for other memory from here on.
+            self.freed.remove(&memory);
+            self.users.remove(&memory);
+        }
+    }
+
+    fn launch(&mut self, at: CallIndex, call: &Call) {
+        let Some((graph, stream)) =
+            call.graph.and_then(|name| self.named.get(&name).copied()).zip(call.stream)
+        else {
+            return;
+        };
+        let words = self.script.words(call);
+        let freed = &self.graphs[graph].freed;
+        if !freed.is_empty() {
+            let mut chain = Vec::new();
+            for Freed { at, memory, node } in freed.iter().take(SHOWN) {
+                let name = self.memory(*memory);
+                chain.push(Span::new(self.script, *node, format!("this node uses {name}")));
+                chain.push(Span::new(self.script, *at, format!("{name} is freed here")));
+            }
+            let title = format!("`{words}` launches a graph that uses freed memory");
+            let help =
+                "capture again, or set the nodes' parameters to memory that is alive".to_owned();
+            self.warn(
+                "W6",
+                title,
+                at,
+                "reads or writes memory that may be someone else's by now",
+                chain,
+                vec![help],
+            );
+        }
+        if let Some((earlier, other)) =
+            self.graphs[graph].launch.filter(|(_, other)| *other != stream)
+        {
+            let title = format!(
+                "`{words}` waits for the launch of the same graph on {}",
+                self.stream(other)
+            );
+            let chain = vec![Span::new(self.script, earlier, "launched here before")];
+            let help = "one executable runs once at a time; instantiate the graph twice to let the launches overlap".to_owned();
+            self.warn("W7", title, at, "ordered behind the earlier launch", chain, vec![help]);
+        }
+        self.graphs[graph].launch = Some((at, stream));
+    }
+
+    fn warn(
+        &mut self,
+        code: &'static str,
+        title: String,
+        at: CallIndex,
+        label: &str,
+        chain: Vec<Span>,
+        help: Vec<String>,
+    ) {
+        let at = Span::new(self.script, at, label);
+        self.findings.push(warning(code, title, at, chain, help));
+    }
+
+    fn stream(&self, stream: Stream) -> String {
+        format!("`{}`", self.script.names.stream_word(stream))
+    }
+
+    fn memory(&self, memory: MemoryId) -> String {
+        format!("`{}`", self.script.names.memory_name(memory))
+    }
+}
+
+fn warning(
+    code: &'static str,
+    title: String,
+    at: Span,
+    mut chain: Vec<Span>,
+    help: Vec<String>,
+) -> Finding {
+    chain.sort_by_key(|span| span.call);
+    chain.dedup();
+    Finding {
+        severity: Severity::Warning,
+        code,
+        title,
+        at,
+        chain,
+        notes: Vec::new(),
+        help,
+        consequences: Vec::new(),
+    }
+}

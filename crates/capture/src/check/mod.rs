@@ -1,0 +1,137 @@
+//! Will this program's captures work, and if not, why? A script through the model, and what there is to say about it.
+//!
+//! In: a [`Script`]. Out: a [`Report`]: one [`Finding`] for each fault, with the calls that led to it, what follows from it and what
+//! to do, and one for each thing that the driver accepts silently and people regret. Linear in the script, apart from the findings.
+//!
+//! ```
+//! use phonograph_capture::check::check;
+//! use phonograph_trace::Script;
+//!
+//! let text = "stream main nonblocking\nbegin main global\nkernel main\nsync main\nend main\n";
+//! let report = check(&Script::parse(text)?)?;
+//! assert_eq!(report.errors(), 1);
+//! assert!(report.render(Some(text), false).contains("R12"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod explain;
+mod finding;
+mod lint;
+mod render;
+mod unjoined;
+
+use phonograph_trace::{Call, CuResult, Script};
+use rustc_hash::FxHashMap;
+
+use crate::model::{CallIndex, Effect, FinishedGraph, Model, ModelError, Outcome, Rule};
+use explain::explain;
+use lint::Lint;
+
+pub use finding::{Finding, Report, Severity, Span};
+
+/// A call that the model cannot interpret.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}`{words}`: {error}", .line.map_or(String::new(), |line| format!("line {line}: ")))]
+pub struct CheckError {
+    /// The call.
+    pub call: CallIndex,
+    /// The call in words.
+    pub words: String,
+    /// The line it stands on.
+    pub line: Option<u32>,
+    /// What is wrong with it.
+    pub error: ModelError,
+}
+
+/// Runs a script through the model.
+///
+/// # Errors
+/// [`CheckError`] for the first call that lacks an operand which its function needs.
+pub fn check(script: &Script) -> Result<Report, CheckError> {
+    let mut model = Model::new(script.names.stream_kinds(), script.names.event_count());
+    let mut lint = Lint::new(script);
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut faults: FxHashMap<CallIndex, usize> = FxHashMap::default();
+    let mut graphs: Vec<FinishedGraph> = Vec::new();
+    for call in &script.calls {
+        let at = CallIndex(model.calls());
+        let begun = call.stream.and_then(|stream| model.capture_of(stream, call.thread));
+        let outcome = model.apply(call).map_err(|error| CheckError {
+            call: at,
+            words: script.words(call),
+            line: call.place.map(|place| place.line),
+            error,
+        })?;
+        lint.observe(at, call, begun, &outcome);
+        if let Some(refusal) = &outcome.refusal {
+            let root = refusal.consequence_of.and_then(|broken| faults.get(&broken.call));
+            match root {
+                Some(fault) => {
+                    let label = format!("answers {} ({})", refusal.result, refusal.result.0);
+                    findings[*fault].consequences.push(Span::new(script, at, label));
+                }
+                None => {
+                    faults.insert(at, findings.len());
+                    findings.push(explain(script, refusal));
+                }
+            }
+        }
+        if let Some(finding) = disagreement(script, &mut model, at, &outcome) {
+            faults.insert(at, findings.len());
+            findings.push(finding);
+        }
+        if let Effect::Ended(graph) = outcome.effect {
+            graphs.push(*graph);
+        }
+    }
+    let open = model.open_captures().map(|(victim, _)| victim);
+    findings.extend(lint.finish(open));
+    findings.sort_by_key(|finding| finding.at.call);
+    Ok(Report { findings, graphs })
+}
+
+/// A result that was observed and is not what the model answers. If the driver says that the capture was broken before, the model
+/// takes that over, and what follows is a consequence of it.
+fn disagreement(
+    script: &Script,
+    model: &mut Model,
+    at: CallIndex,
+    outcome: &Outcome,
+) -> Option<Finding> {
+    let call = &script.calls[at.index()];
+    let observed = call
+        .result
+        .filter(|observed| *observed != outcome.result && *observed != CuResult::NOT_READY)?;
+    let words = script.words(&Call { result: None, ..call.clone() });
+    let broken = observed == CuResult::STREAM_CAPTURE_INVALIDATED && outcome.result.is_success();
+    let begun =
+        call.stream.filter(|_| broken).and_then(|stream| model.break_unseen(stream, call.thread));
+    let (severity, title, help) = match begun {
+        Some(_) => (
+            Severity::Error,
+            format!(
+                "`{words}` answered {observed} ({}): the capture was broken by a call that is not in this trace",
+                observed.0
+            ),
+            "look for a call between these two that is made by a library or another thread: a potentially unsafe one, or one on the legacy stream",
+        ),
+        None => (
+            Severity::Warning,
+            format!("`{words}` answered {observed}, and the rules say {}", outcome.result),
+            "a call may be missing from the trace, or the driver may follow other rules than the recorded one",
+        ),
+    };
+    Some(Finding {
+        severity,
+        code: if begun.is_some() { Rule::Unseen.number() } else { "X1" },
+        title,
+        at: Span::new(script, at, "observed here"),
+        chain: begun
+            .into_iter()
+            .map(|begun| Span::new(script, begun, "the capture begins here"))
+            .collect(),
+        notes: Vec::new(),
+        help: vec![help.to_owned()],
+        consequences: Vec::new(),
+    })
+}

@@ -1,0 +1,395 @@
+//! What stops an update, the smallest change that would let it past, and whether only the order of creation is in the way.
+//!
+//! The driver pairs nodes by the order in which sinks were created and dependencies were given, so the same graph built in another
+//! order is refused. [`diff`] looks for an order that it would take: every node gets a signature from what it holds, from everything
+//! before it and from everything behind it (passes in topological order until they tell no more apart), and nodes are matched among
+//! equal signatures. What comes out is not trusted: the reordered graph goes through [`predict`] again. Nearly linear, and
+//! bounded: a graph with thousands of like branches at one node may have an order that this does not find.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::{
+    Answer, Content, Dependency, Graph, Node, NodeIndex, NodePath, Reason, UpdateRule, predict,
+};
+
+/// An update's answer, explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Diff {
+    /// What the driver answers.
+    pub answer: Answer,
+    /// The smallest change to the new graph that gets past what stopped the update; none if nothing did.
+    pub change: Option<String>,
+    /// An order in which to create the new graph's nodes, such that the update is taken; only if the given order is not.
+    pub order: Option<Vec<NodeIndex>>,
+}
+
+/// Explains what updating an instance of `a` from `b` would answer.
+///
+/// ```
+/// use phonograph_capture::update::{Content, Graph, Node, NodeIndex, diff};
+///
+/// let graph = |contents: [Content; 2]| Graph { nodes: contents.map(Node::new).into() };
+/// let diff = diff(&graph([Content::Host, Content::Empty]), &graph([Content::Empty, Content::Host]));
+/// assert_eq!(diff.order, Some(vec![NodeIndex(1), NodeIndex(0)]));
+/// assert!(diff.to_string().contains("NODE_TYPE_CHANGED"));
+/// ```
+pub fn diff(a: &Graph, b: &Graph) -> Diff {
+    let answer = predict(a, b);
+    let refused = answer.reason != Reason::Success;
+    let change = refused.then(|| change(a, b, &answer));
+    let order = if refused { order(a, b) } else { None };
+    Diff { answer, change, order }
+}
+
+fn change(a: &Graph, b: &Graph, answer: &Answer) -> String {
+    let pair = answer.pair.as_ref().and_then(|(x, y)| Some((node(a, x)?, node(b, y)?)));
+    match (answer.rule, pair) {
+        (UpdateRule::U6a, Some((x, y))) => {
+            format!("give the node {} dependencies instead of {}", x.dependencies.len(), y.dependencies.len())
+        }
+        (UpdateRule::U6b, Some((x, y))) => format!("make the node {} again, not {}", x.content.kind(), y.content.kind()),
+        (UpdateRule::U9a | UpdateRule::U9b | UpdateRule::U10 | UpdateRule::U13, Some((x, y))) => {
+            format!("set {} back", differing(&x.content, &y.content).join(", "))
+        }
+        (UpdateRule::U12, Some((x, _))) => match x.content {
+            Content::Kernel { cooperative: true } => "launch the kernel cooperatively again".to_owned(),
+            _ => "launch the kernel without the cooperative attribute".to_owned(),
+        },
+        (UpdateRule::U14, _) => "give the edge the port that it had".to_owned(),
+        (UpdateRule::U15, _) => "give the conditional the kind and the number of bodies that it had".to_owned(),
+        (UpdateRule::U7, _) => "give the dependencies in the order in which the first graph has them, between the same nodes".to_owned(),
+        // U2 and U3, at the top or in a nested graph: numbers of nodes or of sinks.
+        _ if a.nodes.len() != b.nodes.len() => {
+            format!("give the graph {} nodes instead of {}", a.nodes.len(), b.nodes.len())
+        }
+        (UpdateRule::U3, _) => "let as many nodes as before have nothing that depends on them".to_owned(),
+        _ => "give the nested graph the number of nodes that it had".to_owned(),
+    }
+}
+
+fn node<'a>(graph: &'a Graph, path: &NodePath) -> Option<&'a Node> {
+    let mut graph = graph;
+    for (holder, number) in &path.children {
+        graph = graph.nodes.get(holder.index())?.nested(*number)?;
+    }
+    graph.nodes.get(path.node.index())
+}
+
+/// The fields of two copies or memsets that may not differ and do.
+fn differing(a: &Content, b: &Content) -> Vec<String> {
+    let fields = |content: &Content| match *content {
+        Content::Memcpy { direction, bytes, rows, depth, offset } => vec![
+            ("direction", format!("{direction:?}")),
+            ("bytes", bytes.to_string()),
+            ("rows", rows.to_string()),
+            ("depth", depth.to_string()),
+            ("offset", offset.to_string()),
+        ],
+        Content::Memset { element, width, height, pitch } => vec![
+            ("height", height.to_string()),
+            ("element size", element.to_string()),
+            ("width", width.to_string()),
+            ("pitch", pitch.to_string()),
+        ],
+        _ => Vec::new(),
+    };
+    let pairs = fields(a).into_iter().zip(fields(b)).filter(|((_, old), (_, new))| old != new);
+    pairs.map(|((name, old), (_, new))| format!("{name} from {new} to {old}")).collect()
+}
+
+/// An order of `b`'s nodes in which the update is taken.
+fn order(a: &Graph, b: &Graph) -> Option<Vec<NodeIndex>> {
+    if a.nodes.len() != b.nodes.len() {
+        return None;
+    }
+    let mut matching = Matching {
+        a: Side::new(a)?,
+        b: Side::new(b)?,
+        of_a: vec![None; a.nodes.len()],
+        of_b: vec![None; b.nodes.len()],
+        budget: BUDGET,
+    };
+    let order = matching.run()?;
+    (predict(a, &reordered(a, b, &order)).reason == Reason::Success).then_some(order)
+}
+
+/// Most comparisons of a matching: a hub with thousands of like neighbours would take their square.
+const BUDGET: usize = 50_000_000;
+
+/// A graph with what matching looks at.
+struct Side {
+    signatures: Vec<u64>,
+    /// Dependencies and dependents of each node, each with its direction and port.
+    neighbours: Vec<Vec<(NodeIndex, (bool, u8))>>,
+}
+
+impl Side {
+    fn new(graph: &Graph) -> Option<Self> {
+        let signatures = signatures(graph)?;
+        let mut neighbours = vec![Vec::new(); graph.nodes.len()];
+        for (at, node) in graph.nodes.iter().enumerate() {
+            for Dependency { node, port } in &node.dependencies {
+                neighbours[at].push((*node, (true, *port as u8)));
+                neighbours[node.index()].push((NodeIndex(at as u32), (false, *port as u8)));
+            }
+        }
+        Some(Self { signatures, neighbours })
+    }
+}
+
+/// Pairs nodes from neighbour to neighbour, so that like branches are not mixed up.
+struct Matching {
+    a: Side,
+    b: Side,
+    of_a: Vec<Option<NodeIndex>>,
+    of_b: Vec<Option<NodeIndex>>,
+    /// Comparisons that are left.
+    budget: usize,
+}
+
+impl Matching {
+    fn run(&mut self) -> Option<Vec<NodeIndex>> {
+        let mut free: FxHashMap<u64, Vec<NodeIndex>> = FxHashMap::default();
+        for (at, signature) in self.b.signatures.iter().enumerate().rev() {
+            free.entry(*signature).or_default().push(NodeIndex(at as u32));
+        }
+        for at in 0..self.of_a.len() {
+            if self.of_a[at].is_some() {
+                continue;
+            }
+            // A new component: any node of the class will do, as all of its neighbours follow.
+            let class = free.get_mut(&self.a.signatures[at])?;
+            while self.of_b[class.last()?.index()].is_some() {
+                class.pop();
+            }
+            let mut reached = vec![self.pair(NodeIndex(at as u32), class.pop()?)];
+            while let Some((x, y)) = reached.pop() {
+                for (near, edge) in self.a.neighbours[x.index()].clone() {
+                    if self.of_a[near.index()].is_none() {
+                        let partner = self.partner(near, y, edge)?;
+                        reached.push(self.pair(near, partner));
+                    }
+                }
+            }
+        }
+        self.of_a.iter().copied().collect()
+    }
+
+    fn pair(&mut self, x: NodeIndex, y: NodeIndex) -> (NodeIndex, NodeIndex) {
+        self.of_a[x.index()] = Some(y);
+        self.of_b[y.index()] = Some(x);
+        (x, y)
+    }
+
+    /// A node next to `y` that may be paired with `x`: of the same class, and next to the partners of what `x` is next to.
+    fn partner(&mut self, x: NodeIndex, y: NodeIndex, edge: (bool, u8)) -> Option<NodeIndex> {
+        let around_x = &self.a.neighbours[x.index()];
+        for (candidate, theirs) in &self.b.neighbours[y.index()] {
+            self.budget = self.budget.checked_sub(1)?;
+            let signature = self.b.signatures[candidate.index()];
+            if *theirs != edge
+                || self.of_b[candidate.index()].is_some()
+                || signature != self.a.signatures[x.index()]
+            {
+                continue;
+            }
+            let around = &self.b.neighbours[candidate.index()];
+            self.budget = self.budget.checked_sub(around_x.len() * around.len())?;
+            let mut known =
+                around_x.iter().filter_map(|(near, edge)| Some((self.of_a[near.index()]?, *edge)));
+            if known.all(|partner| around.contains(&partner)) {
+                return Some(*candidate);
+            }
+        }
+        None
+    }
+}
+
+/// `b` with its nodes in `order`, and every node's dependencies in the order in which its partner in `a` has them.
+fn reordered(a: &Graph, b: &Graph, order: &[NodeIndex]) -> Graph {
+    let mut position = vec![NodeIndex(0); order.len()];
+    for (at, old) in order.iter().enumerate() {
+        position[old.index()] = NodeIndex(at as u32);
+    }
+    let nodes = order.iter().zip(&a.nodes).map(|(old, partner)| {
+        let node = &b.nodes[old.index()];
+        let mut dependencies: Vec<Dependency> = node
+            .dependencies
+            .iter()
+            .map(|d| Dependency { node: position[d.node.index()], port: d.port })
+            .collect();
+        let rank: FxHashMap<NodeIndex, usize> =
+            partner.dependencies.iter().enumerate().map(|(i, d)| (d.node, i)).collect();
+        dependencies.sort_by_key(|d| rank.get(&d.node).copied());
+        Node { content: node.content.clone(), dependencies }
+    });
+    Graph { nodes: nodes.collect() }
+}
+
+/// Every node after its dependencies; none if the graph has a cycle or a dependency that is not there.
+fn topological(graph: &Graph) -> Option<Vec<NodeIndex>> {
+    let mut missing: Vec<usize> = graph.nodes.iter().map(|node| node.dependencies.len()).collect();
+    let mut dependents: Vec<Vec<NodeIndex>> = vec![Vec::new(); graph.nodes.len()];
+    for (at, node) in graph.nodes.iter().enumerate() {
+        for dependency in &node.dependencies {
+            dependents.get_mut(dependency.node.index())?.push(NodeIndex(at as u32));
+        }
+    }
+    let mut order: Vec<NodeIndex> =
+        (0..graph.nodes.len() as u32).map(NodeIndex).filter(|n| missing[n.index()] == 0).collect();
+    let mut next = 0;
+    while let Some(node) = order.get(next).copied() {
+        next += 1;
+        for dependent in &dependents[node.index()] {
+            missing[dependent.index()] -= 1;
+            if missing[dependent.index()] == 0 {
+                order.push(*dependent);
+            }
+        }
+    }
+    (order.len() == graph.nodes.len()).then_some(order)
+}
+
+/// Most rounds of refinement. A round splits classes that differ one step further along a zigzag of edges; real graphs need two.
+const ROUNDS: usize = 16;
+
+/// A number for each node that is equal for nodes which may be partners: what it holds that an update keeps, and its surroundings.
+/// Refined until no round tells more nodes apart (colour refinement, in the directions of the edges).
+fn signatures(graph: &Graph) -> Option<Vec<u64>> {
+    let order = topological(graph)?;
+    let mut own: Vec<u64> =
+        graph.nodes.iter().map(|node| hash(&node.content.signature())).collect();
+    let mut classes = 0;
+    for _ in 0..ROUNDS {
+        own = refined(graph, &order, own);
+        let mut distinct = own.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() == classes {
+            break;
+        }
+        classes = distinct.len();
+    }
+    Some(own)
+}
+
+/// Each node's number with those of everything before it and everything behind it.
+fn refined(graph: &Graph, order: &[NodeIndex], own: Vec<u64>) -> Vec<u64> {
+    let mut before = own.clone();
+    for at in order {
+        let dependencies = graph.nodes[at.index()].dependencies.iter();
+        let mut parts: Vec<u64> =
+            dependencies.map(|d| hash(&(before[d.node.index()], d.port as u8))).collect();
+        parts.sort_unstable();
+        before[at.index()] = hash(&(own[at.index()], parts));
+    }
+    // A sum does not depend on the order in which dependents are met.
+    let mut behind = own.clone();
+    let mut sums = vec![0u64; graph.nodes.len()];
+    for at in order.iter().rev() {
+        behind[at.index()] = hash(&(own[at.index()], sums[at.index()]));
+        for dependency in &graph.nodes[at.index()].dependencies {
+            let part = hash(&(behind[at.index()], dependency.port as u8));
+            let sum = &mut sums[dependency.node.index()];
+            *sum = sum.wrapping_add(part);
+        }
+    }
+    before.into_iter().zip(behind).map(|both| hash(&both)).collect()
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Content {
+    /// What the node is called, with its article.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Kernel { .. } => "a kernel",
+            Self::Memcpy { .. } => "a memcpy",
+            Self::Memset { .. } => "a memset",
+            Self::Child(_) => "a child graph",
+            Self::Conditional { .. } => "a conditional",
+            Self::Alloc => "an allocation",
+            Self::Free => "a free",
+            Self::Host => "a host function",
+            Self::Empty => "an empty node",
+            Self::EventRecord => "an event record",
+            Self::EventWait => "an event wait",
+            Self::BatchMemOp => "a batch memory operation",
+        }
+    }
+
+    /// What an update has to find again. Of nested graphs only the number of nodes: the walk looks at the rest.
+    fn signature(&self) -> (&'static str, [u64; 5]) {
+        let kept = match self {
+            Self::Kernel { cooperative } => [u64::from(*cooperative), 0, 0, 0, 0],
+            Self::Memcpy { direction, rows: 1, depth: 1, .. } => [*direction as u64, 0, 1, 1, 0],
+            Self::Memcpy { direction, bytes, rows, depth, offset } => {
+                [*direction as u64, *bytes, u64::from(*rows), u64::from(*depth), *offset]
+            }
+            Self::Memset { element, width, height, pitch } if *height > 1 => {
+                [u64::from(*element), *width, *height, *pitch, 0]
+            }
+            Self::Child(graph) => [graph.nodes.len() as u64, 0, 0, 0, 0],
+            Self::Conditional { kind, bodies } => [*kind as u64, bodies.len() as u64, 0, 0, 0],
+            _ => [0; 5],
+        };
+        (self.kind(), kept)
+    }
+}
+
+impl fmt::Display for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.node.0)?;
+        for (holder, number) in self.children.iter().rev() {
+            write!(f, " of graph {number} in node {}", holder.0)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Diff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Answer { reason, rule, error_node, error_from, pair } = &self.answer;
+        if *reason == Reason::Success {
+            return writeln!(f, "update: SUCCESS");
+        }
+        writeln!(
+            f,
+            "update: {} ({}), the call answers {}",
+            reason.name(),
+            reason.code(),
+            self.answer.result()
+        )?;
+        writeln!(f, "  rule {rule}: {}", rule.words())?;
+        if let Some((old, new)) = pair {
+            writeln!(f, "  stopped at {old} of the first graph and {new} of the second")?;
+        }
+        match (error_node, error_from) {
+            (Some(node), Some(from)) => {
+                writeln!(f, "  the driver names {node}, and its dependency on {from}")?
+            }
+            (Some(node), None) => writeln!(f, "  the driver names {node}")?,
+            (None, _) => writeln!(f, "  the driver names no node")?,
+        }
+        if let Some(change) = &self.change {
+            writeln!(f, "  change: {change}")?;
+        }
+        if let Some(order) = &self.order {
+            let order: Vec<String> = order.iter().map(|node| node.0.to_string()).collect();
+            writeln!(
+                f,
+                "  the second graph is the first, created in another order: create its nodes as {}, with dependencies in the",
+                order.join(", ")
+            )?;
+            writeln!(f, "  order of the first, and the update is taken")?;
+        }
+        Ok(())
+    }
+}

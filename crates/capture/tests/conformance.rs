@@ -1,0 +1,36 @@
+//! Every recording of a real driver is answered as the driver did.
+
+use std::io::Read;
+
+use phonograph_capture::conformance::conformance;
+
+fn check(name: &str, bytes: &[u8], expected: &str) {
+    let mut text = Vec::new();
+    if name.ends_with(".gz") {
+        flate2::read::GzDecoder::new(bytes).read_to_end(&mut text).unwrap();
+    } else {
+        text.extend_from_slice(bytes);
+    }
+    let tally = conformance(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let first: Vec<String> = tally.divergences.iter().take(10).map(ToString::to_string).collect();
+    assert!(tally.all_right(), "{name}: {tally}\n{}", first.join("\n"));
+    assert_eq!(tally.to_string(), expected, "{name}");
+}
+
+macro_rules! recordings {
+    ($($test:ident $name:literal $expected:literal)*) => {$(
+        #[test]
+        fn $test() {
+            check($name, include_bytes!(concat!("data/", $name)), $expected);
+        }
+    )*};
+}
+
+recordings! {
+    random_programs_are_answered_as_recorded "capture.jsonl.gz" "programs 5997/5997, steps 115743/115743"
+    named_programs_are_answered_as_recorded "capture_named.jsonl.gz" "programs 102/102, steps 633/633"
+    the_call_matrix_is_predicted "call_matrix.jsonl" "rows 456/456"
+    call_nodes_are_predicted "call_nodes.jsonl" "rows 114/114"
+    updates_are_predicted "update.jsonl.gz" "pairs 4500/4500"
+    rich_updates_are_predicted "update_rich.jsonl.gz" "pairs 3000/3000"
+}

@@ -1,0 +1,218 @@
+//! What an update says about graphs that no recording has.
+
+use phonograph_capture::update::{
+    Conditional, Content, Dependency, Diff, Direction, Graph, Node, NodeIndex, Port, Reason,
+    UpdateRule, diff, predict,
+};
+
+const KERNEL: Content = Content::Kernel { cooperative: false };
+
+fn node(content: Content, dependencies: &[u32]) -> Node {
+    let dependency = |node: &u32| Dependency { node: NodeIndex(*node), port: Port::Full };
+    Node { content, dependencies: dependencies.iter().map(dependency).collect() }
+}
+
+fn graph(nodes: impl IntoIterator<Item = (Content, &'static [u32])>) -> Graph {
+    Graph {
+        nodes: nodes
+            .into_iter()
+            .map(|(content, dependencies)| node(content, dependencies))
+            .collect(),
+    }
+}
+
+fn copy(direction: Direction, bytes: u64, rows: u32) -> Content {
+    Content::Memcpy { direction, bytes, rows, depth: 1, offset: 0 }
+}
+
+fn check(a: &Graph, b: &Graph, reason: Reason, rule: UpdateRule, change: &str) -> Diff {
+    let diff = diff(a, b);
+    assert_eq!((diff.answer.reason, diff.answer.rule), (reason, rule), "{diff}");
+    assert_eq!(diff.change.as_deref().unwrap_or(""), change, "{diff}");
+    diff
+}
+
+#[test]
+fn every_refusal_names_the_smallest_change() {
+    use Direction::{DeviceToDevice, HostToDevice};
+    use Reason::{
+        AttributesChanged, NodeTypeChanged, NotSupported, ParametersChanged, TopologyChanged,
+    };
+    let one = |content| graph([(content, &[][..])]);
+    let memset = |width, height| Content::Memset { element: 4, width, height, pitch: 512 };
+    let cases = [
+        (
+            one(KERNEL),
+            one(Content::Host),
+            NodeTypeChanged,
+            UpdateRule::U6b,
+            "make the node a kernel again, not a host function",
+        ),
+        (
+            one(KERNEL),
+            one(Content::Kernel { cooperative: true }),
+            AttributesChanged,
+            UpdateRule::U12,
+            "launch the kernel without the cooperative attribute",
+        ),
+        (
+            one(memset(16, 1)),
+            one(memset(16, 2)),
+            ParametersChanged,
+            UpdateRule::U9a,
+            "set height from 2 to 1 back",
+        ),
+        (
+            one(memset(16, 2)),
+            one(memset(32, 2)),
+            ParametersChanged,
+            UpdateRule::U9b,
+            "set width from 32 to 16 back",
+        ),
+        (
+            one(copy(HostToDevice, 8, 1)),
+            one(copy(DeviceToDevice, 8, 1)),
+            ParametersChanged,
+            UpdateRule::U10,
+            "set direction from DeviceToDevice to HostToDevice back",
+        ),
+        (
+            one(copy(HostToDevice, 8, 2)),
+            one(copy(HostToDevice, 16, 2)),
+            ParametersChanged,
+            UpdateRule::U13,
+            "set bytes from 16 to 8 back",
+        ),
+        (
+            one(Content::Conditional { kind: Conditional::If, bodies: vec![Graph::default()] }),
+            one(Content::Conditional { kind: Conditional::While, bodies: vec![Graph::default()] }),
+            NotSupported,
+            UpdateRule::U15,
+            "give the conditional the kind and the number of bodies that it had",
+        ),
+        (
+            one(KERNEL),
+            graph([(KERNEL, &[][..]), (KERNEL, &[0])]),
+            TopologyChanged,
+            UpdateRule::U2,
+            "give the graph 1 nodes instead of 2",
+        ),
+        (
+            graph([(KERNEL, &[][..]), (KERNEL, &[0])]),
+            graph([(KERNEL, &[][..]), (KERNEL, &[])]),
+            TopologyChanged,
+            UpdateRule::U3,
+            "let as many nodes as before have nothing that depends on them",
+        ),
+        (
+            one(Content::Child(one(KERNEL))),
+            one(Content::Child(Graph::default())),
+            TopologyChanged,
+            UpdateRule::U2,
+            "give the nested graph the number of nodes that it had",
+        ),
+    ];
+    for (a, b, reason, rule, change) in cases {
+        assert_eq!(check(&a, &b, reason, rule, change).order, None);
+        assert_eq!(predict(&a, &a).reason, Reason::Success);
+    }
+}
+
+#[test]
+fn a_node_inside_nested_graphs_is_named_by_its_path() {
+    let nested = |inner| {
+        graph([(
+            Content::Child(graph([(KERNEL, &[][..]), (Content::Child(inner), &[0])])),
+            &[][..],
+        )])
+    };
+    let (a, b) = (nested(graph([(KERNEL, &[][..])])), nested(graph([(Content::Empty, &[][..])])));
+    let diff = check(
+        &a,
+        &b,
+        Reason::NodeTypeChanged,
+        UpdateRule::U6b,
+        "make the node a kernel again, not an empty node",
+    );
+    assert_eq!(
+        diff.answer.error_node.unwrap().to_string(),
+        "node 0 of graph 0 in node 1 of graph 0 in node 0"
+    );
+}
+
+#[test]
+fn a_graph_created_in_another_order_is_aligned() {
+    let a = graph([
+        (KERNEL, &[][..]),
+        (Content::Host, &[0]),
+        (Content::Empty, &[0]),
+        (KERNEL, &[1, 2]),
+    ]);
+    let b = graph([
+        (KERNEL, &[][..]),
+        (Content::Empty, &[0]),
+        (Content::Host, &[0]),
+        (KERNEL, &[1, 2]),
+    ]);
+    let diff = diff(&a, &b);
+    assert_eq!(diff.answer.reason, Reason::NodeTypeChanged);
+    assert_eq!(diff.order, Some([0, 2, 1, 3].map(NodeIndex).into()));
+    assert!(diff.to_string().contains("create its nodes as 0, 2, 1, 3"), "{diff}");
+}
+
+#[test]
+fn any_two_graphs_are_compared_and_any_order_of_one_is_aligned() {
+    arbtest::arbtest(|u| {
+        let contents = [KERNEL, Content::Host, Content::Empty, copy(Direction::HostToDevice, 8, 1)];
+        let mut nodes: Vec<Node> = Vec::new();
+        for at in 0..u.int_in_range(1..=8u32)? {
+            let mut before: Vec<u32> = (0..at).collect();
+            let mut dependencies = Vec::new();
+            for _ in 0..u.int_in_range(0..=3)? {
+                if !before.is_empty() {
+                    dependencies.push(before.swap_remove(u.choose_index(before.len())?));
+                }
+            }
+            nodes.push(node(u.choose(&contents)?.clone(), &dependencies));
+        }
+        let a = Graph { nodes };
+        // The same graph with its nodes created in any other order, dependencies on later ones included.
+        let mut order: Vec<u32> = (0..a.nodes.len() as u32).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, u.choose_index(at + 1)?);
+        }
+        let mut shuffled = vec![Node::new(Content::Empty); a.nodes.len()];
+        for (old, new) in order.iter().enumerate() {
+            let mut node = a.nodes[old].clone();
+            node.dependencies.iter_mut().for_each(|d| d.node = NodeIndex(order[d.node.index()]));
+            shuffled[*new as usize] = node;
+        }
+        let b = Graph { nodes: shuffled };
+        let found = diff(&a, &b);
+        assert!(
+            found.answer.reason == Reason::Success || found.order.is_some(),
+            "{found}\n{a:?}\n{b:?}"
+        );
+        // Dependencies that lead nowhere or in circles are no reason to panic.
+        let mut broken = b.clone();
+        broken.nodes[0]
+            .dependencies
+            .push(Dependency { node: NodeIndex(u.int_in_range(0..=9)?), port: Port::LaunchOrder });
+        assert!(!diff(&a, &broken).to_string().is_empty());
+        Ok(())
+    });
+}
+
+#[test]
+fn many_like_branches_end_the_search_and_not_the_program() {
+    let fan = |last: Content| {
+        let mut nodes = vec![Node::new(KERNEL)];
+        nodes.extend((0..100_000).map(|_| node(KERNEL, &[0])));
+        nodes.push(node(last, &[0]));
+        Graph { nodes }
+    };
+    let mut b = fan(Content::Host);
+    b.nodes.swap(1, 100_001);
+    let diff = diff(&fan(Content::Host), &b);
+    assert_eq!((diff.answer.reason, diff.order), (Reason::NodeTypeChanged, None));
+}

@@ -1,0 +1,213 @@
+//! The names a script or a recording uses, each with the dense id that calls carry.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::{EventId, GraphId, MemoryId, Stream, StreamId, StreamKind, ThreadId};
+
+/// A two-way table of names. Ids count up from 0 in the order of declaration; thread 0 is `main`.
+#[derive(Clone, Debug)]
+pub struct Names {
+    streams: Table<StreamId>,
+    kinds: Vec<StreamKind>,
+    events: Table<EventId>,
+    threads: Table<ThreadId>,
+    memory: Table<MemoryId>,
+    graphs: Table<GraphId>,
+}
+
+#[derive(Clone, Debug)]
+struct Table<Id> {
+    names: Vec<String>,
+    ids: HashMap<String, Id>,
+}
+
+impl<Id: Copy + Eq + Hash> Table<Id> {
+    fn new() -> Self {
+        Self { names: Vec::new(), ids: HashMap::new() }
+    }
+
+    fn get(&self, name: &str) -> Option<Id> {
+        self.ids.get(name).copied()
+    }
+
+    fn add(&mut self, name: &str, id: fn(u32) -> Id) -> Option<Id> {
+        let next = id(u32::try_from(self.names.len()).ok()?);
+        if self.ids.contains_key(name) {
+            return None;
+        }
+        self.ids.insert(name.to_owned(), next);
+        self.names.push(name.to_owned());
+        Some(next)
+    }
+}
+
+/// A name that was used but never declared, with the declared name that is closest to it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what} `{name}` is not declared{}", .closest.as_ref().map_or(String::new(), |c| format!("; did you mean `{c}`?")))]
+pub struct Undeclared {
+    /// Stream, event, thread or graph.
+    pub what: &'static str,
+    /// The name as written.
+    pub name: String,
+    /// A declared name that differs in at most two letters and half of them.
+    pub closest: Option<String>,
+}
+
+impl Names {
+    /// A table with nothing in it but the main thread.
+    pub fn new() -> Self {
+        let mut threads = Table::new();
+        threads.add("main", ThreadId);
+        Self {
+            streams: Table::new(),
+            kinds: Vec::new(),
+            events: Table::new(),
+            threads,
+            memory: Table::new(),
+            graphs: Table::new(),
+        }
+    }
+
+    /// Declares a stream; `None` if the name is taken.
+    pub fn declare_stream(&mut self, name: &str, kind: StreamKind) -> Option<StreamId> {
+        let id = self.streams.add(name, StreamId)?;
+        self.kinds.push(kind);
+        Some(id)
+    }
+
+    /// Declares an event; `None` if the name is taken.
+    pub fn declare_event(&mut self, name: &str) -> Option<EventId> {
+        self.events.add(name, EventId)
+    }
+
+    /// Declares a thread; `None` if the name is taken.
+    pub fn declare_thread(&mut self, name: &str) -> Option<ThreadId> {
+        self.threads.add(name, ThreadId)
+    }
+
+    /// Declares a graph; `None` if the name is taken.
+    pub fn declare_graph(&mut self, name: &str) -> Option<GraphId> {
+        self.graphs.add(name, GraphId)
+    }
+
+    /// The memory of this name, declared on first use; `None` only if there are no ids left.
+    pub fn memory(&mut self, name: &str) -> Option<MemoryId> {
+        self.memory.get(name).or_else(|| self.memory.add(name, MemoryId))
+    }
+
+    /// The stream operand of a word: `legacy`, `ptds` or a declared name.
+    ///
+    /// # Errors
+    /// [`Undeclared`] if there is none of that name.
+    pub fn stream(&self, word: &str) -> Result<Stream, Undeclared> {
+        match word {
+            "legacy" => Ok(Stream::Legacy),
+            "ptds" => Ok(Stream::PerThread),
+            _ => find(&self.streams, "stream", word).map(Stream::Created),
+        }
+    }
+
+    /// The event of a name.
+    ///
+    /// # Errors
+    /// [`Undeclared`] if there is none of that name.
+    pub fn event(&self, name: &str) -> Result<EventId, Undeclared> {
+        find(&self.events, "event", name)
+    }
+
+    /// The thread of a name.
+    ///
+    /// # Errors
+    /// [`Undeclared`] if there is none of that name.
+    pub fn thread(&self, name: &str) -> Result<ThreadId, Undeclared> {
+        find(&self.threads, "thread", name)
+    }
+
+    /// The graph of a name.
+    ///
+    /// # Errors
+    /// [`Undeclared`] if there is none of that name.
+    pub fn graph(&self, name: &str) -> Result<GraphId, Undeclared> {
+        find(&self.graphs, "graph", name)
+    }
+
+    /// The kinds of the declared streams, by id.
+    pub fn stream_kinds(&self) -> &[StreamKind] {
+        &self.kinds
+    }
+
+    /// How many events are declared.
+    pub fn event_count(&self) -> usize {
+        self.events.names.len()
+    }
+
+    /// The word of a stream operand.
+    pub fn stream_word(&self, stream: Stream) -> &str {
+        match stream {
+            Stream::Legacy => "legacy",
+            Stream::PerThread => "ptds",
+            Stream::Created(id) => self.streams.names.get(id.index()).map_or("?", String::as_str),
+        }
+    }
+
+    /// The name of an event, `?` if this table did not give the id out. The same holds for the other names.
+    pub fn event_name(&self, id: EventId) -> &str {
+        self.events.names.get(id.index()).map_or("?", String::as_str)
+    }
+
+    /// The name of a thread.
+    pub fn thread_name(&self, id: ThreadId) -> &str {
+        self.threads.names.get(id.index()).map_or("?", String::as_str)
+    }
+
+    /// The name of a piece of memory.
+    pub fn memory_name(&self, id: MemoryId) -> &str {
+        self.memory.names.get(id.index()).map_or("?", String::as_str)
+    }
+
+    /// The name of a graph.
+    pub fn graph_name(&self, id: GraphId) -> &str {
+        self.graphs.names.get(id.index()).map_or("?", String::as_str)
+    }
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn find<Id: Copy + Eq + Hash>(
+    table: &Table<Id>,
+    what: &'static str,
+    name: &str,
+) -> Result<Id, Undeclared> {
+    table.get(name).ok_or_else(|| {
+        // At most half of the letters may differ, or every short name would be close to every other.
+        let most = (name.chars().count() / 2).min(2);
+        let near = table
+            .names
+            .iter()
+            .map(|known| (distance(known, name), known))
+            .filter(|(d, _)| *d <= most)
+            .min();
+        Undeclared { what, name: name.to_owned(), closest: near.map(|(_, known)| known.clone()) }
+    })
+}
+
+/// Levenshtein distance; names are at most [`MAX_NAME`](crate::limits::MAX_NAME) bytes, so a row of it is short.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,168 @@
+//! Recordings of a real driver's answers, as JSON with one record a line.
+//!
+//! [`Recording::parse`] finds out by itself which of the four kinds a text is: capture programs, graph updates, the matrix of
+//! calls made beside a capture, or the nodes that calls on a capturing stream become. Parsing is linear; every record is checked
+//! when it is read, so that what comes out can be indexed without further care.
+
+mod program;
+mod rows;
+mod update;
+
+use serde::de::DeserializeOwned;
+
+use crate::limits::MAX_BYTES;
+
+pub use program::{Program, RecordedGraph, RecordedStatus, Step};
+pub use rows::{CaptureStatus, MatrixRow, MatrixThread, NodeRow};
+pub use update::{Dependencies, ErrorNode, Node, UpdatePair};
+
+/// One recording file.
+#[derive(Clone, Debug)]
+pub enum Recording {
+    /// Programs of calls, with the state of every stream after each.
+    Programs(Vec<Program>),
+    /// Pairs of graphs, with what an update of one from the other answered.
+    Updates(Vec<UpdatePair>),
+    /// Calls made beside a capture.
+    Matrix(Vec<MatrixRow>),
+    /// Calls on a capturing stream and the nodes they became.
+    Nodes(Vec<NodeRow>),
+}
+
+/// Why a text is no recording.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The text is longer than is read.
+    #[error("the recording has {0} bytes; at most {MAX_BYTES} are read")]
+    TooLong(usize),
+    /// Not text.
+    #[error("the recording is not UTF-8 text: {0}")]
+    NotText(#[from] std::str::Utf8Error),
+    /// Nothing in it.
+    #[error("the recording is empty")]
+    Empty,
+    /// A record of none of the known kinds.
+    #[error(
+        "line {line}: this is no record of a known kind (steps; a and b; call with thread; call with nodes)"
+    )]
+    UnknownKind {
+        /// Line, from 1.
+        line: usize,
+    },
+    /// A record that is not well formed.
+    #[error("line {line}: {error}")]
+    Malformed {
+        /// Line, from 1.
+        line: usize,
+        /// What the JSON reader says.
+        error: serde_json::Error,
+    },
+    /// A record whose parts do not fit together.
+    #[error("line {line}: record `{id}`: {what}")]
+    Inconsistent {
+        /// Line, from 1.
+        line: usize,
+        /// The record's id or call.
+        id: String,
+        /// What does not fit.
+        what: String,
+    },
+}
+
+impl Recording {
+    /// Reads a recording of any kind.
+    ///
+    /// # Errors
+    /// [`RecordingError`] with the line of the first record that cannot be read.
+    ///
+    /// ```
+    /// use phonograph_trace::recording::Recording;
+    ///
+    /// let text = br#"{"id":"empty","streams":["blocking"],"events":0,"steps":[{"op":"ctxsync","result":"SUCCESS","streams":["none"]}]}"#;
+    /// assert!(matches!(Recording::parse(text)?, Recording::Programs(programs) if programs.len() == 1));
+    /// # Ok::<(), phonograph_trace::recording::RecordingError>(())
+    /// ```
+    pub fn parse(bytes: &[u8]) -> Result<Self, RecordingError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(RecordingError::TooLong(bytes.len()));
+        }
+        let text = std::str::from_utf8(bytes)?;
+        let first = text.lines().enumerate().find(|(_, line)| !line.trim().is_empty());
+        let (at, first) = first.ok_or(RecordingError::Empty)?;
+        let record: serde_json::Map<String, serde_json::Value> = serde_json::from_str(first)
+            .map_err(|error| RecordingError::Malformed { line: at + 1, error })?;
+        let has = |key| record.contains_key(key);
+        if has("steps") {
+            records(text, Program::check, |p| &p.id).map(Self::Programs)
+        } else if has("a") && has("b") {
+            records(text, UpdatePair::check, |p| &p.id).map(Self::Updates)
+        } else if has("call") && has("nodes") {
+            records(text, NodeRow::check, |r| &r.call).map(Self::Nodes)
+        } else if has("call") && has("thread") {
+            records(text, |_| Ok(()), |r: &MatrixRow| &r.call).map(Self::Matrix)
+        } else {
+            Err(RecordingError::UnknownKind { line: at + 1 })
+        }
+    }
+}
+
+fn records<T: DeserializeOwned>(
+    text: &str,
+    check: impl Fn(&T) -> Result<(), String>,
+    id: impl Fn(&T) -> &String,
+) -> Result<Vec<T>, RecordingError> {
+    let mut out = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let line_number = at + 1;
+        let record: T = serde_json::from_str(line)
+            .map_err(|error| RecordingError::Malformed { line: line_number, error })?;
+        check(&record).map_err(|what| RecordingError::Inconsistent {
+            line: line_number,
+            id: id(&record).clone(),
+            what,
+        })?;
+        out.push(record);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recording;
+
+    #[test]
+    fn a_broken_recording_is_an_error_with_its_line() {
+        let program = r#"{"id":"p","streams":["blocking"],"events":1,"steps":[{"op":"kernel s0","result":"SUCCESS","streams":["none"]}]}"#;
+        for (text, message) in [
+            ("".to_owned(), "the recording is empty"),
+            ("{}".to_owned(), "line 1: this is no record of a known kind (steps; a and b; call with thread; call with nodes)"),
+            (format!("{program}\n\n{{\"id\":1}}"), "line 3: invalid type: integer `1`, expected a string at line 1 column 7"),
+            (program.replace("[\"none\"]", "[]"), "line 1: record `p`: step 0 shows 0 streams of 1"),
+            (program.replace("\"events\":1", "\"events\":99999999"), "line 1: record `p`: it declares more than 65536 events"),
+            (program.replace("\"none\"", "\"lost\""), "line 1: unknown stream status `lost` at line 1 column 108"),
+            (
+                r#"{"id":"u","a":[{"kind":"empty","deps":[3]}],"b":[],"result":"SUCCESS","update":"SUCCESS","error_node":null,"error_from":null}"#.to_owned(),
+                "line 1: record `u`: node 0 depends on node 3 of 1",
+            ),
+        ] {
+            let error = Recording::parse(text.as_bytes()).expect_err(&text);
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_recording_or_an_error() {
+        let seed = br#"{"id":"p","streams":["blocking"],"events":1,"steps":[{"op":"kernel s0","result":"SUCCESS","streams":["none"]}]}"#;
+        arbtest::arbtest(|u| {
+            let mut bytes = seed.to_vec();
+            for _ in 0..u.int_in_range(0..=4)? {
+                let at = u.choose_index(bytes.len())?;
+                bytes[at] = u.arbitrary()?;
+            }
+            if let Err(error) = Recording::parse(&bytes) {
+                assert!(!error.to_string().is_empty());
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,261 @@
+//! The script: calls that a person writes by hand, one a line.
+//!
+//! ```text
+//! # a fork that is never joined
+//! stream main nonblocking
+//! stream side nonblocking
+//! event fork
+//! thread loader
+//!
+//! begin main global
+//! kernel main gemm reads a b writes c
+//! record fork main
+//! wait side fork
+//! kernel side relu reads c writes d
+//! @loader host_alloc staging
+//! end main as step
+//! launch main step
+//! ```
+//!
+//! `stream NAME… [blocking|nonblocking]`, `event NAME…`, `thread NAME…` and `graph NAME…` declare; streams are blocking unless said,
+//! as cuStreamCreate makes them. Everything else is a call, in the words that the crate's `words` module lists. `#` begins a comment.
+
+use crate::limits::MAX_BYTES;
+use crate::line::{Line, OpError, SyntaxError};
+use crate::words;
+use crate::{Call, Names, Place, StreamKind};
+
+/// A parsed script.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The names it declares.
+    pub names: Names,
+    /// Its calls in order, each with its place in the text.
+    pub calls: Vec<Call>,
+}
+
+impl Script {
+    /// Parses a script in one pass.
+    ///
+    /// # Errors
+    /// The first line that is not well formed, with the place of the word that is wrong.
+    ///
+    /// ```
+    /// use phonograph_trace::Script;
+    ///
+    /// let error = Script::parse("stream main\nkernel mian\n").unwrap_err();
+    /// assert_eq!(error.to_string(), "2:8: stream `mian` is not declared; did you mean `main`?");
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, SyntaxError> {
+        if text.len() > MAX_BYTES {
+            let place = Place { line: 1, column: 1, length: 1 };
+            return Err(SyntaxError {
+                place,
+                error: OpError::TooLong { what: "the script", limit: MAX_BYTES },
+            });
+        }
+        let mut script = Self { names: Names::new(), calls: Vec::new() };
+        for (number, text) in (1u32..).zip(text.lines()) {
+            let mut line = Line::new(number, text)?;
+            match line.peek() {
+                None => {}
+                Some("stream") => script.declare_streams(&mut line)?,
+                Some("event") => {
+                    declare(&mut line, "event", |name| script.names.declare_event(name).is_some())?
+                }
+                Some("thread") => declare(&mut line, "thread", |name| {
+                    script.names.declare_thread(name).is_some()
+                })?,
+                Some("graph") => {
+                    declare(&mut line, "graph", |name| script.names.declare_graph(name).is_some())?
+                }
+                Some(_) => script.calls.push(words::parse(&mut line, &mut script.names)?),
+            }
+        }
+        Ok(script)
+    }
+
+    /// A call of this script in words.
+    pub fn words(&self, call: &Call) -> String {
+        words::print(call, &self.names)
+    }
+
+    fn declare_streams(&mut self, line: &mut Line<'_>) -> Result<(), SyntaxError> {
+        let names = declared(line, "stream")?;
+        let (names, kind) = match names.split_last() {
+            Some((&"nonblocking", names)) => (names, StreamKind::NonBlocking),
+            Some((&"blocking", names)) => (names, StreamKind::Blocking),
+            _ => (names.as_slice(), StreamKind::Blocking),
+        };
+        if names.is_empty() {
+            line.take("a name")?;
+        }
+        for name in names {
+            let taken = OpError::Declared { what: "stream", name: (*name).to_owned() };
+            self.names.declare_stream(name, kind).ok_or_else(|| line.wrong(taken))?;
+        }
+        Ok(())
+    }
+}
+
+fn declared<'a>(line: &mut Line<'a>, what: &'static str) -> Result<Vec<&'a str>, SyntaxError> {
+    line.take(what)?;
+    let mut names = vec![line.take_name("a name")?];
+    while line.peek().is_some() {
+        names.push(line.take_name("a name")?);
+    }
+    Ok(names)
+}
+
+fn declare(
+    line: &mut Line<'_>,
+    what: &'static str,
+    mut add: impl FnMut(&str) -> bool,
+) -> Result<(), SyntaxError> {
+    for name in declared(line, what)? {
+        if !add(name) {
+            return Err(line.wrong(OpError::Declared { what, name: name.to_owned() }));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Script;
+
+    const DECLARED: &str = "stream a b nonblocking\nstream c\nevent e f\nthread loader\ngraph g\n";
+
+    #[test]
+    fn words_and_calls_are_two_forms_of_one_thing() {
+        for line in [
+            "begin a global",
+            "begin_into a relaxed g",
+            "end a",
+            "end a as h",
+            "kernel a gemm reads x y writes z",
+            "kernel legacy",
+            "kernel ptds reads x",
+            "@loader memcpy b htod_pageable reads x writes y",
+            "memcpy a dtod",
+            "memset a writes x",
+            "host a f reads x",
+            "callback a",
+            "record e a",
+            "record_ext e a",
+            "wait a e",
+            "wait_ext a e",
+            "sync a",
+            "query legacy",
+            "esync e",
+            "@7 equery f",
+            "ctxsync",
+            "alloc",
+            "alloc x",
+            "free x",
+            "host_alloc x",
+            "memcpy_sync reads x writes y",
+            "malloc_async a m",
+            "free_async a m",
+            "launch a",
+            "launch a g",
+            "instantiate g",
+            "exec_destroy",
+            "graph_destroy g",
+            "setdeps a b",
+            "adddeps a c",
+            "mode thread_local",
+            "create_stream a",
+            "destroy_stream a",
+            "destroy_event e",
+            "cuMemGetInfo",
+            "record e a -> STREAM_CAPTURE_INVALIDATED",
+            "cuStreamGetFlags a",
+            "cuMemAllocFromPoolAsync a m",
+            "cuMemcpy2DAsync a reads x writes y",
+        ] {
+            let script = Script::parse(&format!("{DECLARED}{line}\n"))
+                .unwrap_or_else(|e| panic!("{line}: {e}"));
+            assert_eq!(script.words(&script.calls[0]), line);
+        }
+    }
+
+    #[test]
+    fn an_error_names_line_column_and_remedy() {
+        for (line, message) in [
+            ("sync a -> FINE", "6:11: `FINE` is no driver result"),
+            ("sync a ->", "6:8: one driver result is missing at the end of the line"),
+            ("kernl a", "6:1: `kernl` is no operation"),
+            (
+                "cuFoo a",
+                "6:1: `cuFoo` is no driver function of the stream, event, memory, module, execution, graph or context chapters",
+            ),
+            ("begin a globl", "6:9: `globl` is not one of global, thread_local, relaxed"),
+            ("begin a", "6:8: a capture mode is missing at the end of the line"),
+            ("sync a b", "6:8: `b` is too much on this line"),
+            ("  wait a ff", "6:10: event `ff` is not declared; did you mean `f`?"),
+            ("@laoder sync a", "6:1: thread `laoder` is not declared; did you mean `loader`?"),
+            ("end a as g", "6:10: graph `g` is declared already"),
+            ("stream a", "6:8: stream `a` is declared already"),
+            ("stream nonblocking", "6:19: a name is missing at the end of the line"),
+            ("event", "6:6: a name is missing at the end of the line"),
+            (
+                "event leg/acy",
+                "6:7: `leg/acy` cannot be a name: names are letters, digits, `_`, `.`, `:`, `<`, `>`, `-` and mean nothing else here",
+            ),
+            ("kernel a k reads", "6:17: a name for the memory is missing at the end of the line"),
+            (
+                "memcpy a up",
+                "6:10: `up` is not one of dtod, htod_pinned, htod_pageable, dtoh_pinned, dtoh_pageable",
+            ),
+            ("@", "6:1: thread `` is not declared"),
+            ("@7", "6:3: an operation is missing at the end of the line"),
+            ("cuEventQuery zz", "6:14: stream `zz` is not declared"),
+        ] {
+            let error = Script::parse(&format!("{DECLARED}{line}\n")).expect_err(line);
+            assert_eq!(error.to_string(), message, "{line}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_script_or_an_error() {
+        // Words of the language in any order reach further than bytes alone; both are tried.
+        let words = [
+            "begin",
+            "a",
+            "e",
+            "@1",
+            "reads",
+            "writes",
+            "as",
+            "wait",
+            "kernel",
+            "#",
+            "\n",
+            " ",
+            "global",
+            "é",
+            "stream",
+            "cuMemAlloc",
+            "@",
+        ];
+        arbtest::arbtest(|u| {
+            let mut text = String::from(DECLARED);
+            while !u.is_empty() && text.len() < 4096 {
+                if u.ratio(3, 4)? {
+                    text.push_str(u.choose(&words)?);
+                    text.push(' ');
+                } else {
+                    text.push(u.arbitrary()?);
+                }
+            }
+            match Script::parse(&text) {
+                Ok(script) => {
+                    script.calls.iter().for_each(|call| assert!(!script.words(call).is_empty()))
+                }
+                Err(error) => assert!(error.place.line as usize <= text.lines().count(), "{error}"),
+            }
+            Ok(())
+        });
+    }
+}
