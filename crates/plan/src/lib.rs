@@ -1,6 +1,7 @@
 //! Analyses and planners over GPU task graphs.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 mod error;
 pub mod lanes;
 mod lower;
