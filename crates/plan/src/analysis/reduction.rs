@@ -52,56 +52,102 @@ impl BitOrAssign<&Bits> for Bits {
 /// # Ok::<(), phonograph_graph::GraphError>(())
 /// ```
 pub fn redundant_edges(graph: &ComputeGraph) -> Vec<Edge> {
-    let order = graph.topological_order();
-    let mut position = vec![0u32; order.len()];
-    for (at, node) in (0..).zip(order) {
-        position[node.index()] = at;
-    }
-    let at = |node: NodeId| position[node.index()] as usize;
+    let places = Places::new(graph);
     let mut redundant = Vec::new();
-    // By place after the chunk's first: the sources that come before the node there.
+    // By place after the chunk's first: the sources that come before the node there, itself not counted.
     let mut before: Vec<Bits> = Vec::new();
-    for (chunk, sources) in order.chunks(BITS).enumerate() {
-        let start = chunk * BITS;
-        // Only a node of two edges and more can have a redundant one.
-        let shared = |to: &&NodeId| graph.predecessors(**to).len() > 1;
-        let reached = sources.iter().flat_map(|&source| graph.successors(source));
-        let Some(end) = reached.filter(shared).map(|&to| at(to)).max() else { continue };
+    for start in (0..graph.node_count()).step_by(BITS) {
+        let end = places.end_of_reach[start / BITS];
         before.clear();
-        for &node in &order[start..=end] {
-            let (mut all, mut full) = (Bits::EMPTY, Bits::EMPTY);
-            let mut from_chunk = 0;
-            for edge in graph.incoming(node) {
-                let Some(from) = at(edge.from).checked_sub(start) else { continue };
+        for place in start..end {
+            let incoming = places.incoming(place);
+            // Edges from before the chunk carry nothing of it.
+            let from = |place: u32| (place as usize).checked_sub(start);
+            let mut all = Bits::EMPTY;
+            let mut direct = 0;
+            for from in incoming.iter().filter_map(|&place| from(place)) {
                 all |= &before[from];
-                if edge.data.is_full() {
-                    full |= &before[from];
-                }
-                from_chunk += usize::from(from < BITS);
+                direct += usize::from(from < BITS);
             }
-            if from_chunk > 0 && graph.predecessors(node).len() > 1 {
-                for edge in graph.incoming(node) {
-                    let from = at(edge.from).wrapping_sub(start);
+            if direct > 0 && incoming.len() > 1 {
+                let node = graph.topological_order()[place];
+                let full = match graph.has_weak_edges() {
+                    true => complete_by_full(graph, node, incoming, start, &before),
+                    false => all,
+                };
+                for (edge, &place) in graph.incoming(node).zip(incoming) {
+                    let Some(from) = from(place).filter(|&from| from < BITS) else { continue };
                     let implied = match edge.data.is_full() {
-                        true => from < BITS && full.has(from),
-                        false => from < BITS && (all.has(from) || is_doubled(graph, edge)),
+                        true => full.has(from),
+                        false => all.has(from) || is_doubled(graph, edge),
                     };
                     if implied {
                         redundant.push(edge);
                     }
                 }
             }
-            for edge in graph.incoming(node) {
-                let from = at(edge.from).wrapping_sub(start);
-                if from < BITS {
-                    all.insert(from);
-                }
+            for from in incoming.iter().filter_map(|&place| from(place)).filter(|&f| f < BITS) {
+                all.insert(from);
             }
             before.push(all);
         }
     }
     redundant.sort_unstable();
     redundant
+}
+
+/// The graph with places in topological order for nodes.
+struct Places {
+    offsets: Vec<u32>,
+    sources: Vec<u32>,
+    /// By chunk of sources: one past the last place where an edge from them could be redundant.
+    end_of_reach: Vec<usize>,
+}
+
+impl Places {
+    fn new(graph: &ComputeGraph) -> Self {
+        let order = graph.topological_order();
+        let mut place = vec![0u32; order.len()];
+        for (at, node) in (0..).zip(order) {
+            place[node.index()] = at;
+        }
+        let mut offsets = Vec::with_capacity(order.len() + 1);
+        let mut sources = Vec::with_capacity(graph.edge_count());
+        let mut end_of_reach: Vec<usize> = (0..order.len()).step_by(BITS).collect();
+        offsets.push(0);
+        for (at, &node) in order.iter().enumerate() {
+            sources.extend(graph.predecessors(node).iter().map(|from| place[from.index()]));
+            offsets.push(sources.len() as u32);
+            // Only a node of two edges and more can have a redundant one.
+            if graph.predecessors(node).len() > 1 {
+                for from in graph.predecessors(node) {
+                    end_of_reach[place[from.index()] as usize / BITS] = at + 1;
+                }
+            }
+        }
+        Self { offsets, sources, end_of_reach }
+    }
+
+    fn incoming(&self, place: usize) -> &[u32] {
+        &self.sources[self.offsets[place] as usize..self.offsets[place + 1] as usize]
+    }
+}
+
+/// The sources on paths to `node` of two edges and more that end in a full one.
+fn complete_by_full(
+    graph: &ComputeGraph,
+    node: NodeId,
+    incoming: &[u32],
+    start: usize,
+    before: &[Bits],
+) -> Bits {
+    let mut full = Bits::EMPTY;
+    for (edge, &place) in graph.incoming(node).zip(incoming) {
+        if let Some(from) = (place as usize).checked_sub(start).filter(|_| edge.data.is_full()) {
+            full |= &before[from];
+        }
+    }
+    full
 }
 
 /// Whether there is a full edge between the same nodes.
