@@ -138,7 +138,12 @@ impl GraphBuilder {
 
     /// Declares a scalar that the user sets by `name` before a replay; `default` until then, and its type.
     pub fn slot(&mut self, name: &str, default: impl Into<Scalar>) -> SlotId {
-        self.slots.push(Slot { name: name.into(), default: default.into(), outer: None });
+        self.declare_slot(Slot { name: name.into(), default: default.into(), outer: None })
+    }
+
+    /// Declares a slot as it is.
+    pub fn declare_slot(&mut self, slot: Slot) -> SlotId {
+        self.slots.push(slot);
         SlotId::from_index(self.slots.len() - 1)
     }
 
@@ -165,8 +170,7 @@ impl GraphBuilder {
             return SlotId::from_index(known);
         }
         let declared = around.slots[slot.index()].clone();
-        self.slots.push(Slot { outer, ..declared });
-        SlotId::from_index(self.slots.len() - 1)
+        self.declare_slot(Slot { outer, ..declared })
     }
 
     // --- nodes ------------------------------------------------------------------------------------
@@ -237,9 +241,7 @@ impl GraphBuilder {
         args: Box<[Arg]>,
         fusible: bool,
     ) -> NodeId {
-        const THREADS: u64 = 256;
-        let blocks = elements.div_ceil(THREADS).clamp(1, i32::MAX as u64) as u32;
-        let config = KernelConfig::linear(blocks, THREADS as u32, 0);
+        let config = suggested_launch(elements);
         self.add(name, NodeKind::Kernel(KernelNode { kernel, config, args, fusible }))
     }
 
@@ -407,6 +409,13 @@ impl GraphBuilder {
             order,
         })
     }
+}
+
+/// One thread for each of `elements`.
+pub(crate) fn suggested_launch(elements: u64) -> KernelConfig {
+    const THREADS: u64 = 256;
+    let blocks = elements.div_ceil(THREADS).clamp(1, i32::MAX as u64) as u32;
+    KernelConfig::linear(blocks, THREADS as u32, 0)
 }
 
 fn check_edge(nodes: &[Node], edge: &Edge) -> Result<(), GraphError> {

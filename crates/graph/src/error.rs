@@ -136,6 +136,28 @@ pub enum GraphError {
     },
 }
 
+impl GraphError {
+    /// The node that it is about, if it is about one.
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            GraphError::SelfEdge { node }
+            | GraphError::UnknownBuffer { node, .. }
+            | GraphError::UnknownSlot { node, .. }
+            | GraphError::OutOfBounds { node, .. }
+            | GraphError::Operands { node, .. }
+            | GraphError::Expr { node, .. }
+            | GraphError::Node { node, .. }
+            | GraphError::Inner { node, .. } => Some(node.id),
+            GraphError::Cycle(CyclePath(nodes)) => nodes.first().map(|node| node.id),
+            GraphError::WeakEdge { from, .. } => Some(from.id),
+            GraphError::UnknownNode { .. }
+            | GraphError::Buffer { .. }
+            | GraphError::Slot { .. }
+            | GraphError::TooMany { .. } => None,
+        }
+    }
+}
+
 /// A node id with the node's name, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedNode {

@@ -1,5 +1,7 @@
 //! The graph: nodes, buffers, slots and edges, immutable once built.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -206,6 +208,20 @@ fn is_opaque(node: &Node) -> bool {
 }
 
 pub(crate) fn operands_of(node: &Node) -> Operands {
+    let mut found = declared_operands(node);
+    if let NodeKind::Conditional(_) = node.kind {
+        // A body may not run, so what it writes may also be left as it was.
+        for (_, access) in &mut found {
+            if *access == Access::Write {
+                *access = Access::ReadWrite;
+            }
+        }
+    }
+    found
+}
+
+/// The operands as the node, or the nodes inside, declare them.
+pub(crate) fn declared_operands(node: &Node) -> Operands {
     let mut found = Operands::new();
     match &node.kind {
         NodeKind::Kernel(kernel) => found.extend(kernel.args.iter().filter_map(Arg::effect)),
@@ -227,12 +243,6 @@ pub(crate) fn operands_of(node: &Node) -> Operands {
         NodeKind::Child(graph) => inner_operands(graph, &mut found),
         NodeKind::Conditional(conditional) => {
             conditional.bodies.iter().for_each(|body| inner_operands(body, &mut found));
-            // A body may not run, so what it writes may also be left as it was.
-            for (_, access) in &mut found {
-                if *access == Access::Write {
-                    *access = Access::ReadWrite;
-                }
-            }
             if let Condition::Value(view) = conditional.condition {
                 found.push((view.region(), Access::Read));
             }
@@ -250,15 +260,23 @@ const fn fill(end: &Pitched, extent: Extent) -> Access {
 
 /// Adds what the nodes of an inner graph do to buffers of the graph around it.
 fn inner_operands(graph: &ComputeGraph, found: &mut Operands) {
+    let mut places: BTreeMap<(BufferId, u64, u64), usize> = BTreeMap::new();
     for node in &graph.nodes {
         for (region, access) in operands_of(node) {
             let BufferRole::Outer(buffer) = graph.buffer(region.buffer).role else { continue };
             let region = Region { buffer, ..region };
             // The order inside does not show outside: several accesses to one region are one, both ways.
-            match found.iter_mut().find(|(known, _)| *known == region) {
-                Some((_, known)) if *known != access => *known = Access::ReadWrite,
-                Some(_) => {}
-                None => found.push((region, access)),
+            match places.entry((buffer, region.offset, region.bytes)) {
+                Entry::Occupied(place) => {
+                    let known = &mut found[*place.get()].1;
+                    if *known != access {
+                        *known = Access::ReadWrite;
+                    }
+                }
+                Entry::Vacant(place) => {
+                    place.insert(found.len());
+                    found.push((region, access));
+                }
             }
         }
     }

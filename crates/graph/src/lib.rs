@@ -9,6 +9,7 @@ mod buffer;
 mod builder;
 mod checker;
 mod device_graph;
+pub mod dot;
 mod dtype;
 mod edge;
 mod error;
@@ -16,7 +17,10 @@ mod expr;
 mod graph;
 mod ids;
 mod infer;
+pub mod json;
+
 mod library;
+mod names;
 mod node;
 mod region;
 mod schedule;
@@ -28,6 +32,7 @@ pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
 pub use checker::{Race, StepId, Violation, check, races};
 pub use device_graph::{DeviceGraph, DeviceNode};
+pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
 pub use error::{CyclePath, GraphError, NamedNode};
@@ -36,7 +41,11 @@ pub use expr::{
 };
 pub use graph::ComputeGraph;
 pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};
+pub use json::{
+    JsonError, MAX_INFERRED_OPERANDS, MAX_JSON_BYTES, MAX_JSON_NODES, from_json, to_json,
+};
 pub use library::{LibraryKernel, OperandError, ReduceOp};
+pub use names::display_name;
 pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,

@@ -47,9 +47,9 @@ impl KernelConfig {
         Self::new((0, 0, 0), (0, 0, 0), 0)
     }
 
-    /// Whether the launch is known.
+    /// Whether the launch is known. Attributes may be known where it is not.
     pub fn is_known(&self) -> bool {
-        *self != KernelConfig::unknown()
+        (self.grid, self.block) != ((0, 0, 0), (0, 0, 0))
     }
 
     /// Number of blocks.
@@ -269,7 +269,7 @@ pub struct MemsetNode {
     pub dst: Pitched,
     /// The pattern, in its low `element_size` bytes.
     pub value: u32,
-    /// Bytes of the pattern: 1, 2 or 4.
+    /// Bytes of the pattern: 1, 2 or 4; 0 in a graph from elsewhere that tells neither it nor what is filled.
     pub element_size: u8,
     /// How much, in bytes.
     pub extent: Extent,
@@ -278,7 +278,7 @@ pub struct MemsetNode {
 /// A call of a host function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostNode {
-    /// The function, found by the backend in its registry.
+    /// The function, found by the backend in its registry; empty in a graph from elsewhere that does not tell.
     pub function: Arc<str>,
     /// What it touches; empty means that nothing is known.
     pub effects: SmallVec<[(Region, Access); 2]>,
@@ -312,7 +312,7 @@ pub enum Condition {
     /// One element (i32, u32, u8 or bool) in device memory, read when the node is reached, and for a
     /// `while` after each run of its body.
     Value(View),
-    /// A driver's conditional handle, in a graph from elsewhere.
+    /// A driver's conditional handle, in a graph from elsewhere; 0 where it is not told.
     Handle(u64),
 }
 

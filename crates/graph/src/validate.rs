@@ -1,6 +1,8 @@
 //! What every node of a graph must satisfy, checked once, at build.
 
-use crate::graph::operands_of;
+use std::collections::BTreeMap;
+
+use crate::graph::declared_operands;
 use crate::library::OperandError;
 use crate::{
     Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind, DType,
@@ -51,10 +53,13 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), GraphError> {
             problem: format!("stands for the same outer buffer as {}", pair[0].1),
         });
     }
+    let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, slot) in tables.slots.iter().enumerate() {
         let id = SlotId::from_index(index);
-        let twin = tables.slots[..index].iter().position(|other| other.name == slot.name);
-        if let Some(twin) = twin.filter(|_| !slot.name.is_empty()) {
+        if slot.name.is_empty() {
+            continue;
+        }
+        if let Some(twin) = by_name.insert(&slot.name, index) {
             let problem = format!("has the same name as slot{twin}; slots are set by name");
             return Err(GraphError::Slot { slot: id, name: slot.name.to_string(), problem });
         }
@@ -72,11 +77,12 @@ pub(crate) fn check_node(tables: &Tables, id: NodeId, node: &Node) -> Result<(),
         }
         NodeKind::Memset(set) => {
             check_extent(set.extent, &[set.dst]).map_err(problem)?;
-            if !matches!(set.element_size, 1 | 2 | 4) {
+            let untold = set.element_size == 0 && set.dst.target == Target::Unspecified;
+            if !untold && !matches!(set.element_size, 1 | 2 | 4) {
                 let size = set.element_size;
                 return Err(problem(format!("a pattern of {size} bytes; 1, 2 or 4 are possible")));
             }
-            if set.extent.width % u64::from(set.element_size) != 0 {
+            if !untold && set.extent.width % u64::from(set.element_size) != 0 {
                 let (width, size) = (set.extent.width, set.element_size);
                 return Err(problem(format!("{width} bytes are not whole patterns of {size}")));
             }
@@ -127,9 +133,9 @@ fn check_buffer<'a>(
 
 /// Every byte that a node touches lies in a declared buffer, and a slot's buffer is used as declared.
 fn check_regions(tables: &Tables, id: NodeId, node: &Node) -> Result<(), GraphError> {
-    for (region, access) in operands_of(node) {
+    for (region, access) in declared_operands(node) {
         let buffer = check_buffer(tables, id, node, region.buffer)?;
-        let whole = matches!(node.kind, NodeKind::Alloc(_) | NodeKind::Free(_));
+        let whole = region.bytes == u64::MAX; // allocated or freed
         if region.end() > buffer.bytes && !whole {
             return Err(GraphError::OutOfBounds {
                 node: named(id, node),

@@ -139,7 +139,11 @@ fn inner_title(node: &ir::Node, index: usize) -> String {
 
 fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
     let node = graph.node(id);
-    let mut drawn = Node::new(class_of(&node.kind), &*node.name).fact("id", id.to_string());
+    let mut drawn =
+        Node::new(class_of(&node.kind), ir::display_name(&node.name)).fact("id", id.to_string());
+    if let std::borrow::Cow::Owned(_) = ir::display_name(&node.name) {
+        drawn = drawn.fact("symbol", &*node.name);
+    }
     if let Some(stream) = node.stream {
         drawn = drawn.fact("recorded on", stream.to_string());
     }
@@ -151,7 +155,7 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
                 Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
                 _ => kernel.config.to_string(),
             };
-            drawn = drawn.line(line).fact("kernel", kernel.kernel.name());
+            drawn = drawn.line(line).fact("kernel", ir::display_name(kernel.kernel.name()));
             drawn = drawn.fact("launch", kernel.config.to_string());
             for (index, arg) in kernel.args.iter().enumerate() {
                 drawn = drawn.fact(format!("argument {index}"), argument(graph, arg));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
 use phonograph_runtime::cpu::{
-    Cause, Program, ProgramBuilder, ReplayError, TaskId, Team, TeamError, WorkerId,
+    Cause, Program, ProgramBuilder, TaskId, Team, TeamError, TeamReplayError, WorkerId,
 };
 
 /// Predecessors of each task, and its worker.
@@ -108,7 +108,7 @@ fn check(team: &mut Team, program: &Program, tasks: &Assigned, failing: &BTreeSe
         (Ok(()), None) => {
             assert!(failing.is_empty(), "a failing task was skipped, and nothing failed")
         }
-        (Err(ReplayError::Failed(failure)), Some(task)) => {
+        (Err(TeamReplayError::Failed(failure)), Some(task)) => {
             assert_eq!(failure.task, TaskId(task));
             let cause = match task % 2 {
                 1 => Cause::Panic(format!("task {task} gives up")),
@@ -263,7 +263,7 @@ fn refusals() {
     let program = ProgramBuilder::new(3).expect("worker count").freeze();
     let mut team = Team::new(2).expect("team");
     let outcome = team.replay(&program, &|_| Err("ran"));
-    assert_eq!(outcome, Err(ReplayError::TeamTooSmall { program: 3, team: 2 }));
+    assert_eq!(outcome, Err(TeamReplayError::TeamTooSmall { program: 3, team: 2 }));
 }
 
 /// A payload that panics when dropped, in a thread of the team.
@@ -280,7 +280,7 @@ fn hostile_payloads() {
                 assert_eq!(task, TaskId(0), "the successor ran");
                 panic::panic_any(Bomb);
             });
-            let Err(ReplayError::Failed(failure)) = outcome else { panic!("{outcome:?}") };
+            let Err(TeamReplayError::Failed(failure)) = outcome else { panic!("{outcome:?}") };
             assert_eq!(failure.task, TaskId(0));
             assert_eq!(failure.cause, Cause::Panic("a value that is not text".to_owned()));
         }

@@ -1,9 +1,11 @@
-//! What a graph is made of: levels, critical path, width, redundant edges. Analyses look and change nothing.
+//! What a graph is like: levels, critical path, redundant edges, and a summary of them for reports.
 
+mod critical;
 mod levels;
-mod reduction;
+mod redundant;
 mod summary;
 
-pub use levels::{CriticalPath, Levels, critical_path};
-pub use reduction::redundant_edges;
-pub use summary::{GraphSummary, Summary};
+pub use critical::{CriticalPath, critical_path};
+pub use levels::{Levels, levels};
+pub use redundant::redundant_edges;
+pub use summary::{RedundantEdge, Summary, summary};

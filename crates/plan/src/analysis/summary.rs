@@ -1,117 +1,67 @@
-//! What a graph is made of, in figures, the graphs inside its nodes included.
-//!
-//! In: a graph. Out: for it and for every child graph and body the figures and lists of the other analyses, and their
-//! totals. Costs what they cost.
+//! The figures of a graph and the graphs inside it, for reports.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use phonograph_graph::{ComputeGraph, Edge, NodeId};
 
-use crate::analysis::{Levels, critical_path, redundant_edges};
+use super::{critical_path, levels, redundant_edges};
 
-/// Figures of one graph, those inside it not counted.
+/// A redundant edge, and the way to the graph that it is in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GraphSummary {
-    /// Where it is: from the outermost graph on, the node that holds the next graph and which of its graphs that is.
-    pub path: Vec<(NodeId, usize)>,
-    /// Number of nodes.
-    pub nodes: usize,
-    /// Number of edges.
-    pub edges: usize,
-    /// The redundant edges.
-    pub redundant: Vec<Edge>,
-    /// The nodes of a longest path.
-    pub critical_path: Vec<NodeId>,
-    /// Nodes in the widest level.
-    pub max_width: usize,
+pub struct RedundantEdge {
+    /// For an inner graph: the node that holds it and which of its graphs it is, from the outermost on.
+    pub inside: Vec<(NodeId, u32)>,
+    /// The edge.
+    pub edge: Edge,
 }
 
-/// Figures of a graph with all that is inside.
-///
-/// ```
-/// use phonograph_graph::{GraphBuilder, MemcpyDir};
-/// use phonograph_plan::analysis::Summary;
-///
-/// let mut inner = GraphBuilder::new();
-/// let copy = inner.add_memcpy("copy", MemcpyDir::DeviceToDevice, 64);
-/// let fill = inner.add_memset("fill", 64, 0);
-/// inner.dep(copy, fill);
-/// let mut b = GraphBuilder::new();
-/// b.add_child("child", inner.build()?);
-/// let summary = Summary::of(&b.build()?);
-/// assert_eq!((summary.nodes, summary.edges, summary.critical_path_nodes), (3, 1, 2));
-/// assert_eq!(summary.kinds["memset"], 1);
-/// # Ok::<(), phonograph_graph::GraphError>(())
-/// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// What a graph is made of. Sums count the graph, its child graphs and conditional bodies.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Nodes in all.
+    /// Graphs: this one and those inside.
+    pub graphs: usize,
+    /// Nodes.
     pub nodes: usize,
-    /// Edges in all.
+    /// Edges.
     pub edges: usize,
-    /// Redundant edges in all.
-    pub redundant_edges: usize,
-    /// Nodes of the longest path within any one of the graphs.
+    /// Edges that other paths imply, by graph.
+    pub redundant: Vec<RedundantEdge>,
+    /// Nodes on the longest path within any one of the graphs.
     pub critical_path_nodes: usize,
-    /// Nodes in the widest level of any one of the graphs.
+    /// Nodes on the widest ASAP level of any one of the graphs.
     pub max_width: usize,
-    /// How many nodes there are of each kind, by [`NodeKind::name`](phonograph_graph::NodeKind::name).
+    /// Nodes of each kind, by [`NodeKind::name`](phonograph_graph::NodeKind::name).
     pub kinds: BTreeMap<&'static str, usize>,
-    /// Each graph: first the outermost, then those inside, in the order of the nodes that hold them.
-    pub graphs: Vec<GraphSummary>,
+    /// Declared bytes of internal buffers.
+    pub internal_bytes: u64,
 }
 
-impl Summary {
-    /// The figures of `graph`.
-    pub fn of(graph: &ComputeGraph) -> Self {
-        let mut summary = Self {
-            nodes: 0,
-            edges: 0,
-            redundant_edges: 0,
-            critical_path_nodes: 0,
-            max_width: 0,
-            kinds: BTreeMap::new(),
-            graphs: Vec::new(),
-        };
-        let mut left = vec![(Vec::new(), graph)];
-        while let Some((path, graph)) = left.pop() {
-            let inner_from = left.len();
-            for (index, node) in graph.nodes().iter().enumerate() {
-                *summary.kinds.entry(node.kind.name()).or_default() += 1;
-                for (which, inner) in node.kind.inner_graphs().iter().enumerate() {
-                    let mut path = path.clone();
-                    path.push((NodeId::from_index(index), which));
-                    left.push((path, inner));
-                }
-            }
-            left[inner_from..].reverse();
-            let one = GraphSummary {
-                path,
-                nodes: graph.node_count(),
-                edges: graph.edge_count(),
-                redundant: redundant_edges(graph),
-                critical_path: critical_path(graph, |_| 1).nodes,
-                max_width: Levels::new(graph).max_width(),
-            };
-            summary.nodes += one.nodes;
-            summary.edges += one.edges;
-            summary.redundant_edges += one.redundant.len();
-            summary.critical_path_nodes = summary.critical_path_nodes.max(one.critical_path.len());
-            summary.max_width = summary.max_width.max(one.max_width);
-            summary.graphs.push(one);
+/// Summarises a graph. Costs what [`redundant_edges`] costs.
+pub fn summary(graph: &ComputeGraph) -> Summary {
+    let mut found = Summary::default();
+    add(graph, &mut Vec::new(), &mut found);
+    found
+}
+
+/// Recursive over nesting, which building a graph bounds.
+fn add(graph: &ComputeGraph, inside: &mut Vec<(NodeId, u32)>, found: &mut Summary) {
+    found.graphs += 1;
+    found.nodes += graph.node_count();
+    found.edges += graph.edge_count();
+    let located = |edge| RedundantEdge { inside: inside.clone(), edge };
+    found.redundant.extend(redundant_edges(graph).into_iter().map(located));
+    let longest = critical_path(graph, |_| 1).nodes.len();
+    found.critical_path_nodes = found.critical_path_nodes.max(longest);
+    found.max_width = found.max_width.max(levels(graph).max_width() as usize);
+    let internal = |b: &&phonograph_graph::Buffer| b.role == phonograph_graph::BufferRole::Internal;
+    found.internal_bytes += graph.buffers().iter().filter(internal).map(|b| b.bytes).sum::<u64>();
+    for id in graph.node_ids() {
+        let kind = &graph.node(id).kind;
+        *found.kinds.entry(kind.name()).or_default() += 1;
+        for (index, inner) in (0..).zip(kind.inner_graphs()) {
+            inside.push((id, index));
+            add(inner, inside, found);
+            inside.pop();
         }
-        summary
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kinds: Vec<String> =
-            self.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        writeln!(f, "{} nodes ({})", self.nodes, kinds.join(", "))?;
-        writeln!(f, "{} edges, {} of them redundant", self.edges, self.redundant_edges)?;
-        writeln!(f, "critical path of {} nodes", self.critical_path_nodes)?;
-        writeln!(f, "at most {} nodes side by side", self.max_width)
     }
 }
