@@ -166,13 +166,18 @@ pub struct DeviceGraph {
     /// By consumer; in the order given for one consumer.
     edges: Vec<Edge>,
     origins: Vec<SmallVec<[NodeId; 1]>>,
+    declared: Option<Declared>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Declared {
     buffers: Box<[Buffer]>,
     slots: Box<[Slot]>,
     memory: MemoryPlan,
 }
 
 impl DeviceGraph {
-    /// A graph of these nodes and edges, unchecked, without buffers. O(edges · log edges).
+    /// A graph of these nodes and edges, unchecked, which declares no buffers. O(edges · log edges).
     pub fn new(nodes: Vec<DeviceNode>, mut edges: Vec<Edge>) -> Self {
         edges.sort_by_key(|edge| edge.to); // stable: keeps the order within a consumer
         Self { nodes, edges, ..Self::default() }
@@ -184,9 +189,10 @@ impl DeviceGraph {
         self
     }
 
-    /// Declares the buffers and slots that operands name, and where the internal buffers lie.
+    /// Declares the buffers and slots that operands name, and where the internal buffers lie. Without, what operands
+    /// name is left to whoever binds it.
     pub fn with_memory(mut self, buffers: &[Buffer], slots: &[Slot], memory: MemoryPlan) -> Self {
-        (self.buffers, self.slots, self.memory) = (buffers.into(), slots.into(), memory);
+        self.declared = Some(Declared { buffers: buffers.into(), slots: slots.into(), memory });
         self
     }
 
@@ -224,17 +230,17 @@ impl DeviceGraph {
 
     /// The declared buffers; operands name them by their place.
     pub fn buffers(&self) -> &[Buffer] {
-        &self.buffers
+        self.declared.as_ref().map_or(&[], |declared| &declared.buffers)
     }
 
     /// The declared slots; arguments name them by their place.
     pub fn slots(&self) -> &[Slot] {
-        &self.slots
+        self.declared.as_ref().map_or(&[], |declared| &declared.slots)
     }
 
-    /// Where the internal buffers lie.
-    pub fn memory(&self) -> &MemoryPlan {
-        &self.memory
+    /// Where the internal buffers lie, if any are declared.
+    pub fn memory(&self) -> Option<&MemoryPlan> {
+        self.declared.as_ref().map(|declared| &declared.memory)
     }
 
     /// An order in which nodes can be created, producers first: the order they are in, if it is one.
@@ -285,17 +291,8 @@ impl DeviceGraph {
         self.creation_order()?;
         for (index, node) in self.nodes.iter().enumerate() {
             let id = NodeId::from_index(index);
-            let mut unknown = None;
-            node.buffers(|buffer| {
-                if buffer.index() >= self.buffers.len() {
-                    unknown.get_or_insert(buffer);
-                }
-            });
-            if let Some(buffer) = unknown {
-                return Err(GraphError::UnknownBuffer { node: self.named(id), buffer });
-            }
-            if let Some(slot) = node.slots().find(|slot| slot.index() >= self.slots.len()) {
-                return Err(GraphError::UnknownSlot { node: self.named(id), slot });
+            if let Some(declared) = &self.declared {
+                self.check_references(id, node, declared)?;
             }
             for graph in node.inner_graphs() {
                 graph.validate_at(depth + 1).map_err(|source| GraphError::Inner {
@@ -305,6 +302,27 @@ impl DeviceGraph {
             }
         }
         Ok(())
+    }
+
+    fn check_references(
+        &self,
+        id: NodeId,
+        node: &DeviceNode,
+        declared: &Declared,
+    ) -> Result<(), GraphError> {
+        let mut unknown = None;
+        node.buffers(|buffer| {
+            if buffer.index() >= declared.buffers.len() {
+                unknown.get_or_insert(buffer);
+            }
+        });
+        if let Some(buffer) = unknown {
+            return Err(GraphError::UnknownBuffer { node: self.named(id), buffer });
+        }
+        match node.slots().find(|slot| slot.index() >= declared.slots.len()) {
+            Some(slot) => Err(GraphError::UnknownSlot { node: self.named(id), slot }),
+            None => Ok(()),
+        }
     }
 
     fn named(&self, id: NodeId) -> NamedNode {
@@ -368,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn c04_unknown_buffers_and_slots_are_errors() {
+    fn c04_unknown_buffers_and_slots_are_errors_where_any_are_declared() {
         let region = Region { buffer: BufferId(3), offset: 0, bytes: 4 };
         for (node, error) in [
             (kernel("k", &[Arg::Region(region, Access::Read)]), "node n0 (k) refers to buffer b3"),
@@ -386,7 +404,10 @@ mod tests {
                 "node n0 (memcpy) refers to buffer b4",
             ),
         ] {
-            let message = DeviceGraph::new(vec![node], vec![]).validate().unwrap_err().to_string();
+            let graph = DeviceGraph::new(vec![node], vec![]);
+            graph.validate().unwrap();
+            let graph = graph.with_memory(&[], &[], MemoryPlan::default());
+            let message = graph.validate().unwrap_err().to_string();
             assert!(message.starts_with(error), "{message}");
         }
     }

@@ -9,7 +9,7 @@
 
 use phonograph_graph::{
     DeviceGraph, DeviceNode, Edge, EdgeData, EventId, KernelNode, MAX_NESTING, MemcpyNode,
-    MemoryPlan, MemsetNode, NodeId, StepId, StreamId,
+    MemsetNode, NodeId, StepId, StreamId,
 };
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -71,7 +71,7 @@ fn lower_at(plan: &ExecutionPlan, depth: usize) -> Result<DeviceGraph, PlanError
         Some(source) => {
             graph.with_memory(&source.buffers, &source.slots, source.schedule.memory.clone())
         }
-        None => graph.with_memory(&[], &[], MemoryPlan::default()),
+        None => graph,
     })
 }
 

@@ -239,6 +239,21 @@ struct Segment {
     occupant: Option<u32>,
 }
 
+/// A free segment. Of equal sizes the one longest out of use comes first: the most has come after it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Free {
+    size: u64,
+    since: u32,
+    start: u64,
+}
+
+impl Free {
+    /// In front of all of this size.
+    const fn of_size(size: u64) -> Self {
+        Self { size, since: 0, start: 0 }
+    }
+}
+
 /// A run of bytes in which a tenant fits.
 #[derive(Clone, Copy)]
 struct Run {
@@ -252,10 +267,10 @@ struct Arena<'a> {
     /// All bytes from the arena's start to its end.
     segments: BTreeMap<u64, Segment>,
     end: u64,
-    /// Segments whose occupants have had their last users: by the chain after the occupant, size, start …
-    free_on: BTreeSet<(u32, u64, u64)>,
-    /// … and by size, start.
-    free: BTreeSet<(u64, u64)>,
+    /// Segments whose occupants have had their last users: by the chain after the occupant …
+    free_on: BTreeSet<(u32, Free)>,
+    /// … and all.
+    free: BTreeSet<Free>,
     /// Tenants by last user, and how many of them have been released.
     by_last: Vec<u32>,
     released: usize,
@@ -306,18 +321,22 @@ impl<'a> Arena<'a> {
             return;
         };
         let Some(chain) = self.chain_after(occupant) else { return };
-        let size = end - start;
+        let since = self.tenants[occupant as usize].to;
+        let entry = Free { size: end - start, since, start };
         if free {
-            self.free_on.insert((chain, size, start));
-            self.free.insert((size, start));
+            self.free_on.insert((chain, entry));
+            self.free.insert(entry);
         } else {
-            self.free_on.remove(&(chain, size, start));
-            self.free.remove(&(size, start));
+            self.free_on.remove(&(chain, entry));
+            self.free.remove(&entry);
         }
     }
 
-    fn is_free(&self, start: u64, segment: Segment) -> bool {
-        self.free.contains(&(segment.end - start, start))
+    fn is_free(&self, start: u64, Segment { end, occupant }: Segment) -> bool {
+        occupant.is_some_and(|occupant| {
+            let since = self.tenants[occupant as usize].to;
+            self.free.contains(&Free { size: end - start, since, start })
+        })
     }
 
     /// Places a tenant: its first byte.
@@ -339,29 +358,31 @@ impl<'a> Arena<'a> {
     /// The tightest run found among the candidates.
     fn find(&self, tenant: u32) -> Option<Run> {
         /// Candidates tried on each chain, and among all.
-        const ON_CHAIN: usize = 8;
-        const ON_ALL: usize = 32;
+        const ON_CHAIN: usize = 32;
+        const ON_ALL: usize = 128;
         let Tenant { bytes, ref first, .. } = self.tenants[tenant as usize];
         let mut chains: SmallVec<[u32; 8]> =
             first.iter().take(8).map(|&node| self.precedence.chain(node)).collect();
         chains.dedup();
-        let fits = |&(size, start): &(u64, u64)| self.fits(tenant, start, start + size);
+        let fits = |free: &Free| self.fits(tenant, free.start, free.start + free.size);
         let on_chain = |&chain: &u32| {
-            let range = self.free_on.range((chain, bytes, 0)..=(chain, u64::MAX, u64::MAX));
-            range.take(ON_CHAIN).map(|&(_, size, start)| (size, start)).find(fits)
+            let range = self.free_on.range((chain, Free::of_size(bytes))..);
+            let on_it = range.take_while(|(c, _)| *c == chain).map(|&(_, free)| free);
+            on_it.take(ON_CHAIN).find(fits)
         };
-        let on_all = || self.free.range((bytes, 0)..).take(ON_ALL).copied().find(fits);
+        let on_all = || self.free.range(Free::of_size(bytes)..).take(ON_ALL).copied().find(fits);
         let tightest = chains.iter().filter_map(on_chain).min().or_else(on_all);
-        if let Some((size, start)) = tightest {
+        if let Some(Free { size, start, .. }) = tightest {
             return Some(Run { start, end: start + size });
         }
         // Too small alone, but perhaps not with their neighbours.
         let smaller = |&chain: &u32| {
-            let range = self.free_on.range((chain, 0, 0)..(chain, bytes, 0)).rev();
-            let runs = range
-                .take(ON_CHAIN)
-                .map(|&(_, size, start)| self.extend(tenant, Run { start, end: start + size }));
-            runs.into_iter().find(|run| self.fits(tenant, run.start, run.end))
+            let range =
+                self.free_on.range((chain, Free::of_size(0))..(chain, Free::of_size(bytes)));
+            let mut runs = range.rev().take(ON_CHAIN).map(|&(_, Free { size, start, .. })| {
+                self.extend(tenant, Run { start, end: start + size })
+            });
+            runs.find(|run| self.fits(tenant, run.start, run.end))
         };
         chains.iter().find_map(smaller)
     }

@@ -3,8 +3,8 @@
 //! In: a graph. Out: an answer in constant time to "is `a` complete before `b` starts?" that is never wrongly yes.
 //! The graph is cut into chains of full edges, each node followed by the successor with the longest way to go. For the
 //! longest chains, the *columns*, every node keeps how far along the chain it certainly comes after (chain
-//! decomposition: Jagadish, ACM TODS 1990). A node off the columns is followed along its chain, and the next, to its
-//! *exit*, the first column node: what comes after that one comes after it too.
+//! decomposition: Jagadish, ACM TODS 1990). A node off the columns has an
+//! *exit*, the first column node behind it: what comes after that one comes after it too.
 //!
 //! Where all chains are columns the answers are exact, which a budget of 64 MB allows for up to 4096 nodes always, for
 //! 100,000 nodes of up to 160 chains, for a million of up to 16. Building costs O(nodes + edges × columns).
@@ -21,13 +21,13 @@ const NONE: u32 = u32::MAX;
 
 pub(crate) struct Precedence<'a> {
     graph: &'a ComputeGraph,
-    /// The full successor with the longest way to go, by node.
+    /// By node the one that follows on its chain; at the end of a chain the full successor with the longest way to go.
     next: Vec<Option<NodeId>>,
     chains: Chains,
     /// Column of each chain, or [`NONE`].
     column: Vec<u32>,
     columns: usize,
-    /// The first node on a column, at or behind each node.
+    /// The first node in topological order that is on a column and at or behind each node by full edges.
     exit: Vec<Option<NodeId>>,
     /// By node and column: the last place of the column that is complete by the node's wait.
     at_wait: Vec<u32>,
@@ -42,8 +42,7 @@ impl<'a> Precedence<'a> {
 
     fn with_budget(graph: &'a ComputeGraph, budget: usize) -> Self {
         let count = graph.node_count();
-        let next = next_nodes(graph);
-        let chains = Chains::cut(graph, &next);
+        let (chains, next) = Chains::cut(graph);
         let columns = (budget / count.max(1)).clamp(1, chains.length.len().max(1));
         let mut longest: Vec<u32> = (0..chains.length.len() as u32).collect();
         longest.sort_by_key(|&chain| Reverse(chains.length[chain as usize]));
@@ -52,11 +51,19 @@ impl<'a> Precedence<'a> {
             column[chain as usize] = at as u32;
         }
         let mut exit: Vec<Option<NodeId>> = vec![None; count];
-        for &node in graph.topological_order().iter().rev() {
-            exit[node.index()] = match column[chains.chain[node.index()] as usize] {
-                NONE => next[node.index()].and_then(|next| exit[next.index()]),
-                _ => Some(node),
-            };
+        let mut place = vec![0u32; count];
+        for (at, &node) in (0..count as u32).zip(graph.topological_order()).rev() {
+            place[node.index()] = at;
+            if column[chains.chain[node.index()] as usize] != NONE {
+                exit[node.index()] = Some(node);
+            }
+            let Some(own) = exit[node.index()] else { continue };
+            for edge in graph.incoming(node).filter(|edge| edge.data.is_full()) {
+                let nearest = &mut exit[edge.from.index()];
+                if nearest.is_none_or(|n| place[own.index()] < place[n.index()]) {
+                    *nearest = Some(own);
+                }
+            }
         }
         let (at_wait, at_start) = reached(graph, &chains, &column, columns);
         Self { graph, next, chains, column, columns, exit, at_wait, at_start }
@@ -100,20 +107,15 @@ impl<'a> Precedence<'a> {
     }
 }
 
-/// For each node the full successor with the longest way to go; of equals the first in topological order.
-fn next_nodes(graph: &ComputeGraph) -> Vec<Option<NodeId>> {
-    let mut height = vec![0u32; graph.node_count()];
-    let mut next: Vec<Option<NodeId>> = vec![None; graph.node_count()];
+/// The nodes of the longest path of full edges from each node on, itself included.
+fn heights(graph: &ComputeGraph) -> Vec<u32> {
+    let mut height = vec![1u32; graph.node_count()];
     for &node in graph.topological_order().iter().rev() {
-        let way = height[node.index()] + 1;
         for edge in graph.incoming(node).filter(|edge| edge.data.is_full()) {
-            if way >= height[edge.from.index()] {
-                height[edge.from.index()] = way;
-                next[edge.from.index()] = Some(node);
-            }
+            height[edge.from.index()] = height[edge.from.index()].max(height[node.index()] + 1);
         }
     }
-    next
+    height
 }
 
 /// A partition of the nodes into chains of full edges.
@@ -127,14 +129,34 @@ struct Chains {
 }
 
 impl Chains {
-    /// Of the nodes that want to be followed by one node, the one furthest along its chain is.
-    fn cut(graph: &ComputeGraph, next: &[Option<NodeId>]) -> Self {
+    /// Each node follows one of those that it takes furthest; then nodes that follow none go to whoever is not followed
+    /// yet. (Few chains matter most: between those that are no columns little is known.) Also gives the node that follows
+    /// each on its chain, for the end of a chain the full successor with the longest way to go.
+    fn cut(graph: &ComputeGraph) -> (Self, Vec<Option<NodeId>>) {
         let count = graph.node_count();
+        let height = heights(graph);
+        let mut next: Vec<Option<NodeId>> = vec![None; count];
+        let mut previous: Vec<Option<NodeId>> = vec![None; count];
+        let mut followed = vec![false; count];
+        for wanted in [true, false] {
+            for &node in graph.topological_order() {
+                if previous[node.index()].is_some() {
+                    continue;
+                }
+                let mut full = graph.incoming(node).filter(|e| e.data.is_full()).map(|e| e.from);
+                let furthest = |from: NodeId| height[from.index()] == height[node.index()] + 1;
+                let take =
+                    full.find(|&from| !followed[from.index()] && (!wanted || furthest(from)));
+                if let Some(from) = take {
+                    followed[from.index()] = true;
+                    next[from.index()] = Some(node);
+                    previous[node.index()] = Some(from);
+                }
+            }
+        }
         let mut cut = Self { chain: vec![0; count], place: vec![1; count], length: Vec::new() };
         for &node in graph.topological_order() {
-            let full = graph.incoming(node).filter(|e| e.data.is_full()).map(|e| e.from);
-            let followed = full.filter(|from| next[from.index()] == Some(node));
-            match followed.max_by_key(|from| (cut.place[from.index()], Reverse(*from))) {
+            match previous[node.index()] {
                 Some(from) => {
                     cut.chain[node.index()] = cut.chain[from.index()];
                     cut.place[node.index()] = cut.place[from.index()] + 1;
@@ -145,8 +167,15 @@ impl Chains {
                     cut.length.push(1);
                 }
             }
+            for edge in graph.incoming(node).filter(|e| e.data.is_full()) {
+                if !followed[edge.from.index()]
+                    && height[edge.from.index()] == height[node.index()] + 1
+                {
+                    next[edge.from.index()].get_or_insert(node);
+                }
+            }
         }
-        cut
+        (cut, next)
     }
 }
 

@@ -271,12 +271,8 @@ impl fmt::Display for PlanStep {
             PlanStep::ExternalWait { event_id, .. } => write!(f, "wait for external {event_id}"),
             PlanStep::Alloc { buffer, .. } => write!(f, "allocate {buffer}"),
             PlanStep::Free { buffer, .. } => write!(f, "free {buffer}"),
-            PlanStep::ChildGraph { plan, .. } => {
-                write!(f, "child graph of {} steps", plan.steps.len())
-            }
-            PlanStep::Conditional { kind, bodies, .. } => {
-                write!(f, "conditional {} of {} bodies", kind.name(), bodies.len())
-            }
+            PlanStep::ChildGraph { .. } => f.write_str("child graph"),
+            PlanStep::Conditional { kind, .. } => write!(f, "conditional {}", kind.name()),
         }?;
         match self.nodes() {
             [] => Ok(()),
