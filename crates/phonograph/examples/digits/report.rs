@@ -1,0 +1,101 @@
+//! What the example tells: figures on the terminal, a page with the graph and a timeline.
+
+use std::error::Error;
+use std::path::Path;
+
+use phonograph::plan::analysis::{critical_path, redundant_edges};
+use phonograph::report::html::{Page, Section, html};
+use phonograph::report::picture::{GroupIx, NodeIx};
+use phonograph::report::timeline::{Lane, Span, Timeline};
+use phonograph::report::{Marks, class_of, picture_of};
+
+use crate::training::Outcome;
+
+/// Prints the figures; the last line but one is the median accuracy.
+pub fn print(outcomes: &mut [Outcome]) {
+    let first = &outcomes[0];
+    for (name, value) in figures(first) {
+        println!("  {name:<18} {value}");
+    }
+    for outcome in &*outcomes {
+        println!(
+            "  seed {:<13} accuracy {:.1} %, last loss {:.4}, parameter bits {:016x}",
+            outcome.seed,
+            outcome.accuracy * 100.0,
+            outcome.loss,
+            outcome.bits
+        );
+    }
+    outcomes.sort_by(|a, b| a.accuracy.total_cmp(&b.accuracy));
+    let median = outcomes[outcomes.len() / 2].accuracy;
+    println!("accuracy {:.1} % (median of {})", median * 100.0, outcomes.len());
+}
+
+fn figures(outcome: &Outcome) -> Vec<(String, String)> {
+    let (eager, replay) = (outcome.eager_ns as f64 / 1e3, outcome.replay_ns as f64 / 1e3);
+    let rows = [
+        ("nodes", outcome.summary.nodes.to_string()),
+        (
+            "edges",
+            format!(
+                "{}, of which {} are implied by others",
+                outcome.summary.edges,
+                outcome.summary.redundant.len()
+            ),
+        ),
+        ("critical path", format!("{} nodes", outcome.summary.critical_path_nodes)),
+        (
+            "schedule",
+            format!(
+                "{} streams, {} waits; {} tasks, {} waits between workers",
+                outcome.schedule.streams,
+                outcome.schedule.wait_count(),
+                outcome.tasks,
+                outcome.waits
+            ),
+        ),
+        (
+            "memory",
+            format!(
+                "{} bytes pooled, {} if nothing were shared",
+                outcome.schedule.pool_bytes(),
+                outcome.unshared_bytes
+            ),
+        ),
+        ("time a step", format!("eager {eager:.0} µs, replayed {replay:.0} µs")),
+    ];
+    rows.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Writes the graph of the training step and when its nodes ran in one replay.
+pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
+    let graph = &outcome.graph;
+    let mut marks = |graph: &_| Marks {
+        redundant: redundant_edges(graph),
+        critical: critical_path(graph, |_| 1).nodes,
+    };
+    let picture = picture_of(graph, "the training step", Some(&outcome.schedule), &mut marks);
+    let workers = outcome.profile.spans.iter().map(|span| span.worker.0).max().unwrap_or(0) + 1;
+    let mut lanes: Vec<Lane> = (0..workers)
+        .map(|worker| Lane { name: format!("worker {worker}"), spans: Vec::new() })
+        .collect();
+    for span in &outcome.profile.spans {
+        let node = graph.node(span.node);
+        lanes[span.worker.index()].spans.push(Span {
+            label: node.name.to_string(),
+            class: class_of(&node.kind),
+            start: span.start_ns,
+            end: span.end_ns,
+            node: Some((GroupIx(0), NodeIx(span.node.0))),
+            critical: false,
+        });
+    }
+    let timeline = Timeline { title: "one replay".to_owned(), lanes };
+    let page = Page {
+        title: "Handwritten digits: a training step".to_owned(),
+        summary: figures(outcome),
+        sections: vec![Section::Graph(picture), Section::Timeline(timeline)],
+    };
+    std::fs::write(path, html(&page)?)?;
+    Ok(())
+}
