@@ -25,8 +25,11 @@ pub(super) enum Refusal {
         cluster: String,
         source: Box<GraphError>,
     },
-    /// Several clusters that no node refers to: name and place of each.
-    Roots(Vec<(String, usize)>),
+    /// Several clusters that no node refers to: how many, name and place of the first.
+    Roots {
+        count: usize,
+        first: Vec<(String, usize)>,
+    },
 }
 
 impl From<Fault> for Refusal {
@@ -123,8 +126,9 @@ impl Tree {
             .collect();
         if roots.len() > 1 {
             let row = |id: &ClusterId| &clusters[id.index()];
-            let all = roots.iter().map(|id| (graph_name(&row(id).name), row(id).at));
-            return Err(Refusal::Roots(all.collect()));
+            // Finding a place costs a walk through the text, so a message gets a few.
+            let first = roots.iter().take(6).map(|id| (graph_name(&row(id).name), row(id).at));
+            return Err(Refusal::Roots { count: roots.len(), first: first.collect() });
         }
         let mut order = roots;
         let mut next = 0;
@@ -291,7 +295,8 @@ impl Reader<'_, '_> {
         of
     }
 
-    /// The place of each node of a cluster in a topological order; file order where there is a cycle (`build` will say so).
+    /// The place of each node of a cluster in a topological order; file order where there is a cycle (`build` will
+    /// say so).
     fn ranks(&self, cluster: ClusterId) -> Vec<usize> {
         let row = &self.document.clusters[cluster.index()];
         let count = row.nodes.len();
