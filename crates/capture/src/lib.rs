@@ -1,1 +1,4 @@
-//! Placeholder while the crate is being laid out.
+//! Recording streams into a graph.
+#![forbid(unsafe_code)]
+
+pub mod session;

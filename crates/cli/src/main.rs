@@ -1,2 +1,120 @@
-//! The `phonograph` command.
-fn main() {}
+//! The `phonograph` command: look at task graphs, plan them, replay them.
+//!
+//! Exit codes: 0 if all is well, 1 if the answer is no (a replay failed), 2 for bad input or use.
+
+mod doctor;
+mod input;
+mod plan;
+mod run;
+mod show;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Record GPU work once, replay it many times: look at task graphs, plan them, replay them.
+#[derive(Parser)]
+#[command(name = "phonograph", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What a graph is made of: kinds, critical path, width, redundant edges; or draw it.
+    Show(show::Args),
+    /// Streams, waits and memory for a graph.
+    Plan(plan::Args),
+    /// Replay a graph with real data.
+    Run(run::Args),
+    /// What works on this machine.
+    Doctor(doctor::Args),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// How a command ended that did what it was asked.
+enum Answer {
+    Yes,
+    No,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Show(args) => show::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "phonograph", &mut script);
+            print(&script).map(|()| Answer::Yes)
+        }
+    };
+    match result {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        Err(error) => {
+            // Nothing is left to report to if standard error itself is gone.
+            if writeln!(io::stderr(), "error: {error:#}").is_err() {
+                return ExitCode::from(3);
+            }
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough and closed the pipe is no error.
+fn print(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
+/// Writes to a file, or to standard output without one.
+fn deliver(bytes: &[u8], output: Option<&Path>) -> Result<()> {
+    match output {
+        None => print(bytes),
+        Some(path) => {
+            std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        }
+    }
+}
+
+/// Prints a JSON report.
+fn print_json(report: &serde_json::Value) -> Result<()> {
+    print(format!("{report:#}\n").as_bytes())
+}
+
+/// A bar on standard error, hidden where nobody watches.
+fn progress(steps: u64, what: &'static str) -> indicatif::ProgressBar {
+    if !io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let style = indicatif::ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}")
+        .expect("the template is a constant that the tests run");
+    indicatif::ProgressBar::new(steps).with_style(style).with_message(what)
+}
+
+/// The name to show for a file: its own, without the folders.
+fn title(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+}
+
+/// The file argument that all commands on graphs share.
+#[derive(clap::Args)]
+struct GraphFile {
+    /// A graph: JSON or DOT (as the CUDA driver dumps it), plain or gzip; `-` for standard input.
+    file: PathBuf,
+}

@@ -137,6 +137,24 @@ impl Scalar {
         }
     }
 
+    /// The element of `dtype` that these bytes hold, as devices lay it out (little endian); `None` if their number is wrong.
+    pub fn from_le_bytes(dtype: DType, bytes: &[u8]) -> Option<Scalar> {
+        fn of<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+            bytes.try_into().ok()
+        }
+        Some(match dtype {
+            DType::F32 => Scalar::F32(f32::from_le_bytes(of(bytes)?)),
+            DType::F64 => Scalar::F64(f64::from_le_bytes(of(bytes)?)),
+            DType::F16 => Scalar::F16(f16::from_le_bytes(of(bytes)?)),
+            DType::BF16 => Scalar::BF16(bf16::from_le_bytes(of(bytes)?)),
+            DType::I32 => Scalar::I32(i32::from_le_bytes(of(bytes)?)),
+            DType::I64 => Scalar::I64(i64::from_le_bytes(of(bytes)?)),
+            DType::U32 => Scalar::U32(u32::from_le_bytes(of(bytes)?)),
+            DType::U8 => Scalar::U8(u8::from_le_bytes(of(bytes)?)),
+            DType::Bool => Scalar::Bool(of::<1>(bytes)? != [0]),
+        })
+    }
+
     /// The zero of `dtype`.
     pub fn zero(dtype: DType) -> Scalar {
         match dtype {

@@ -5,11 +5,11 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
-use smallvec::SmallVec;
 
+use crate::region::Operands;
 use crate::{
-    Access, Adjacency, Buffer, BufferId, BufferRole, Condition, Edge, EdgeData, Effects, Node,
-    NodeId, NodeKind, Region, Slot, SlotId,
+    Access, Adjacency, Arg, Buffer, BufferId, BufferRole, Condition, Edge, EdgeData, Effects,
+    Extent, KernelRef, Node, NodeId, NodeKind, Pitched, Region, Slot, SlotId,
 };
 
 /// A directed acyclic graph of device operations: the one representation that everything that produces work
@@ -165,81 +165,104 @@ impl ComputeGraph {
         false
     }
 
-    /// What a node may touch, in terms of this graph's buffers. O(operands), for a node with inner graphs O(their operands).
+    /// The declared memory that a node names, in terms of this graph's buffers. O(operands), for a node with inner
+    /// graphs O(their operands).
+    ///
+    /// A node with unknown effects may touch more than it names; [`effects`](Self::effects) tells.
+    pub fn operands(&self, id: NodeId) -> Operands {
+        operands_of(&self.nodes[id.index()])
+    }
+
+    /// What a node may touch: its operands, or anything. Costs as much as [`operands`](Self::operands).
     pub fn effects(&self, id: NodeId) -> Effects {
         effects_of(&self.nodes[id.index()])
     }
 }
 
 pub(crate) fn effects_of(node: &Node) -> Effects {
-    let mut found = SmallVec::new();
+    if is_opaque(node) { Effects::Unknown } else { Effects::Known(operands_of(node)) }
+}
+
+/// Whether a node may touch memory that it does not name.
+fn is_opaque(node: &Node) -> bool {
     match &node.kind {
+        // A kernel known by name alone may touch anything; one that declares operands touches those.
         NodeKind::Kernel(kernel) => {
-            found.extend(kernel.args.iter().filter_map(|arg| arg.effect()));
-            // A kernel known by name alone may touch anything; one that declares operands touches those.
-            let undeclared = matches!(kernel.kernel, crate::KernelRef::Named(_));
-            if found.is_empty() && undeclared {
-                return Effects::Unknown;
-            }
+            let named = matches!(kernel.kernel, KernelRef::Named(_));
+            named && kernel.args.iter().all(|arg| arg.effect().is_none())
         }
         NodeKind::Memcpy(copy) => {
-            match (copy.src.region(copy.extent), copy.dst.region(copy.extent)) {
-                (Some(src), Some(dst)) => {
-                    found.push((src, Access::Read));
-                    found.push((dst, partial_if(copy.dst.pitch > copy.extent.width)));
-                }
-                _ => return Effects::Unknown,
+            copy.src.region(copy.extent).is_none() || copy.dst.region(copy.extent).is_none()
+        }
+        NodeKind::Memset(set) => set.dst.region(set.extent).is_none(),
+        NodeKind::Host(host) => host.effects.is_empty(),
+        // What outsiders do before or after an external event is not for this graph to know.
+        NodeKind::EventRecord(_) | NodeKind::EventWait(_) => true,
+        NodeKind::Empty | NodeKind::Alloc(_) | NodeKind::Free(_) => false,
+        NodeKind::Child(graph) => graph.nodes.iter().any(is_opaque),
+        NodeKind::Conditional(conditional) => {
+            matches!(conditional.condition, Condition::Handle(_))
+                || conditional.bodies.iter().flat_map(|body| &body.nodes).any(is_opaque)
+        }
+    }
+}
+
+pub(crate) fn operands_of(node: &Node) -> Operands {
+    let mut found = declared_operands(node);
+    if let NodeKind::Conditional(_) = node.kind {
+        // A body may not run, so what it writes may also be left as it was.
+        for (_, access) in &mut found {
+            if *access == Access::Write {
+                *access = Access::ReadWrite;
             }
         }
-        NodeKind::Memset(set) => match set.dst.region(set.extent) {
-            Some(dst) => found.push((dst, partial_if(set.dst.pitch > set.extent.width))),
-            None => return Effects::Unknown,
-        },
-        NodeKind::Host(host) if host.effects.is_empty() => return Effects::Unknown,
+    }
+    found
+}
+
+/// The operands as the node, or the nodes inside, declare them.
+pub(crate) fn declared_operands(node: &Node) -> Operands {
+    let mut found = Operands::new();
+    match &node.kind {
+        NodeKind::Kernel(kernel) => found.extend(kernel.args.iter().filter_map(Arg::effect)),
+        NodeKind::Memcpy(copy) => {
+            found.extend(copy.src.region(copy.extent).map(|src| (src, Access::Read)));
+            found.extend(
+                copy.dst.region(copy.extent).map(|dst| (dst, fill(&copy.dst, copy.extent))),
+            );
+        }
+        NodeKind::Memset(set) => {
+            found.extend(set.dst.region(set.extent).map(|dst| (dst, fill(&set.dst, set.extent))));
+        }
         NodeKind::Host(host) => found.extend(host.effects.iter().copied()),
-        NodeKind::Empty => {}
-        // What outsiders do before or after an external event is not for this graph to know.
-        NodeKind::EventRecord(_) | NodeKind::EventWait(_) => return Effects::Unknown,
+        NodeKind::Empty | NodeKind::EventRecord(_) | NodeKind::EventWait(_) => {}
         NodeKind::Alloc(buffer) | NodeKind::Free(buffer) => {
             let whole = Region { buffer: *buffer, offset: 0, bytes: u64::MAX };
             found.push((whole, Access::Write));
         }
-        NodeKind::Child(graph) => {
-            if !inner_effects(graph, &mut found) {
-                return Effects::Unknown;
-            }
-        }
+        NodeKind::Child(graph) => inner_operands(graph, &mut found),
         NodeKind::Conditional(conditional) => {
-            match conditional.condition {
-                Condition::Value(view) => found.push((view.region(), Access::Read)),
-                Condition::Handle(_) => return Effects::Unknown,
-            }
-            let from = found.len();
-            if !conditional.bodies.iter().all(|body| inner_effects(body, &mut found)) {
-                return Effects::Unknown;
-            }
-            // A body may not run, so what it writes may also be left as it was.
-            for (_, access) in &mut found[from..] {
-                if *access == Access::Write {
-                    *access = Access::ReadWrite;
-                }
+            conditional.bodies.iter().for_each(|body| inner_operands(body, &mut found));
+            if let Condition::Value(view) = conditional.condition {
+                found.push((view.region(), Access::Read));
             }
         }
     }
-    Effects::Known(found)
+    found
 }
 
 /// Writing fewer bytes than the region spans leaves the gaps as they were.
-const fn partial_if(gaps: bool) -> Access {
-    if gaps { Access::ReadWrite } else { Access::Write }
+const fn fill(end: &Pitched, extent: Extent) -> Access {
+    let rows = extent.height > 1 && end.pitch > extent.width;
+    let slices = extent.depth > 1 && end.slice_rows > extent.height;
+    if rows || slices { Access::ReadWrite } else { Access::Write }
 }
 
-/// Adds what the nodes of an inner graph do to buffers of the graph around it; false if something unknown.
-fn inner_effects(graph: &ComputeGraph, found: &mut SmallVec<[(Region, Access); 4]>) -> bool {
+/// Adds what the nodes of an inner graph do to buffers of the graph around it.
+fn inner_operands(graph: &ComputeGraph, found: &mut Operands) {
     let mut places: BTreeMap<(BufferId, u64, u64), usize> = BTreeMap::new();
     for node in &graph.nodes {
-        let Effects::Known(effects) = effects_of(node) else { return false };
-        for (region, access) in effects {
+        for (region, access) in operands_of(node) {
             let BufferRole::Outer(buffer) = graph.buffer(region.buffer).role else { continue };
             let region = Region { buffer, ..region };
             // The order inside does not show outside: several accesses to one region are one, both ways.
@@ -257,5 +280,4 @@ fn inner_effects(graph: &ComputeGraph, found: &mut SmallVec<[(Region, Access); 4
             }
         }
     }
-    true
 }

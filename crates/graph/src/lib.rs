@@ -7,6 +7,8 @@
 
 mod buffer;
 mod builder;
+mod checker;
+mod device_graph;
 pub mod dot;
 mod dtype;
 mod edge;
@@ -28,6 +30,8 @@ mod view;
 
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
+pub use checker::{Race, StepId, Violation, check, races};
+pub use device_graph::{DeviceGraph, DeviceNode};
 pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
@@ -46,7 +50,7 @@ pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
-pub use region::{Access, Effects, Region};
+pub use region::{Access, Effects, Operands, Region};
 pub use schedule::{MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;
 pub use view::{MAX_RANK, Shape, View, ViewError};

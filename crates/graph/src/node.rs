@@ -127,7 +127,13 @@ impl Arg {
     /// The memory that this argument lets the kernel touch.
     pub fn effect(&self) -> Option<(Region, Access)> {
         match *self {
-            Arg::View(view, access) => Some((view.region(), access)),
+            Arg::View(view, access) => {
+                let region = view.region();
+                // A view with gaps leaves the bytes between its elements as they were.
+                let gaps = region.bytes != view.elements() * view.dtype.size();
+                let partial = access == Access::Write && gaps;
+                Some((region, if partial { Access::ReadWrite } else { access }))
+            }
             Arg::Region(region, access) => Some((region, access)),
             Arg::Scalar(_) | Arg::Slot(_) => None,
         }
@@ -364,6 +370,11 @@ impl NodeKind {
             NodeKind::Child(_) => "child_graph",
             NodeKind::Conditional(_) => "conditional",
         }
+    }
+
+    /// Whether there are graphs inside.
+    pub const fn has_inner_graphs(&self) -> bool {
+        matches!(self, NodeKind::Child(_) | NodeKind::Conditional(_))
     }
 
     /// The graphs inside: a child graph, or the bodies of a conditional.

@@ -59,6 +59,9 @@ impl Access {
     }
 }
 
+/// Regions with how each is accessed.
+pub type Operands = SmallVec<[(Region, Access); 4]>;
+
 /// The memory that a node may touch.
 ///
 /// Every pass asks this and nothing else. A node whose effects are unknown keeps its place among its
@@ -66,7 +69,7 @@ impl Access {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effects {
     /// Nothing but these regions.
-    Known(SmallVec<[(Region, Access); 4]>),
+    Known(Operands),
     /// Anything.
     Unknown,
 }
@@ -74,7 +77,7 @@ pub enum Effects {
 impl Effects {
     /// Effects of a node that touches no memory.
     pub fn none() -> Self {
-        Effects::Known(SmallVec::new())
+        Effects::Known(Operands::new())
     }
 
     /// The regions, or `None` if they are unknown.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use crate::{BufferId, EventId, NodeId, Space, StreamId};
+use crate::{BufferId, BufferRole, ComputeGraph, EventId, NodeId, Space, StreamId};
 
 /// One step, issued to one stream. Steps of one stream run in issue order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,6 +90,34 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// The schedule that plans nothing: one stream, topological order, a place of its own for every internal buffer.
+    /// What every other schedule is compared with. O(nodes + buffers).
+    pub fn sequential(graph: &ComputeGraph) -> Self {
+        let mut memory = MemoryPlan::default();
+        for declared in graph.buffers() {
+            let internal = declared.role == BufferRole::Internal;
+            memory.offsets.push(internal.then(|| {
+                let pool = memory.pools.entry(declared.space).or_default();
+                let offset = pool.next_multiple_of(declared.align);
+                *pool = offset + declared.bytes;
+                offset
+            }));
+        }
+        let order = graph.topological_order();
+        let inner = order.iter().filter(|&&node| graph.node(node).kind.has_inner_graphs());
+        let inner = inner.map(|&node| {
+            let graphs = graph.node(node).kind.inner_graphs();
+            (node, graphs.iter().map(Schedule::sequential).collect())
+        });
+        Self {
+            streams: 1,
+            steps: order.iter().map(|&node| Step::run(node, StreamId(0))).collect(),
+            reuse: Vec::new(),
+            memory,
+            inner: inner.collect(),
+        }
+    }
+
     /// Bytes of all pools, those of inner graphs included.
     pub fn pool_bytes(&self) -> u64 {
         let inner = self.inner.values().flatten().map(Schedule::pool_bytes);

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::effects_of;
+use crate::graph::declared_operands;
 use crate::library::OperandError;
 use crate::{
     Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind, DType,
-    Effects, Expr, Extent, GraphError, KernelNode, KernelRef, NamedNode, Node, NodeId, NodeKind,
-    Pitched, Region, Slot, SlotId, Target, View,
+    Expr, Extent, GraphError, KernelNode, KernelRef, NamedNode, Node, NodeId, NodeKind, Pitched,
+    Slot, SlotId, Target, View,
 };
 
 /// How deep child graphs and bodies may nest. A bound, so that walking down them can be recursive.
@@ -133,24 +133,9 @@ fn check_buffer<'a>(
 
 /// Every byte that a node touches lies in a declared buffer, and a slot's buffer is used as declared.
 fn check_regions(tables: &Tables, id: NodeId, node: &Node) -> Result<(), GraphError> {
-    let mut ends: Vec<(Region, Access)> = Vec::new();
-    // Effects are unknown as a whole when one end of a copy is; the other end must still be right.
-    if let NodeKind::Memcpy(copy) = &node.kind {
-        ends.extend(copy.src.region(copy.extent).map(|r| (r, Access::Read)));
-        ends.extend(copy.dst.region(copy.extent).map(|r| (r, Access::Write)));
-    } else if let NodeKind::Kernel(kernel) = &node.kind {
-        ends.extend(kernel.args.iter().filter_map(|arg| arg.effect()));
-    } else if let NodeKind::Conditional(conditional) = &node.kind {
-        // Bodies were checked against their stand-ins; only the condition is this node's own.
-        if let Condition::Value(view) = conditional.condition {
-            ends.push((view.region(), Access::Read));
-        }
-    } else if let Effects::Known(effects) = effects_of(node) {
-        ends.extend(effects);
-    }
-    for (region, access) in ends {
+    for (region, access) in declared_operands(node) {
         let buffer = check_buffer(tables, id, node, region.buffer)?;
-        let whole = matches!(node.kind, NodeKind::Alloc(_) | NodeKind::Free(_));
+        let whole = region.bytes == u64::MAX; // allocated or freed
         if region.end() > buffer.bytes && !whole {
             return Err(GraphError::OutOfBounds {
                 node: named(id, node),

@@ -1,1 +1,23 @@
-//! Placeholder while the crate is being laid out.
+//! Record GPU work once, replay it many times.
+//!
+//! Phonograph captures, checks, plans and replays task graphs. This crate is what programs use; it gathers the
+//! parts, which can also be used alone:
+//!
+//! - [`graph`]: the representation, [`GraphBuilder`](graph::GraphBuilder), JSON and DOT, schedules and their checker;
+//! - [`capture`]: recording streams into a graph;
+//! - [`plan`]: analyses and planners;
+//! - [`kernels`]: operations composed of several nodes (softmax, losses, optimisers);
+//! - [`runtime`]: backends; [`runtime::cpu`] replays with real data on the CPU;
+//! - [`report`]: pictures, timelines and pages.
+//!
+//! ```
+#![doc = include_str!("../examples/first_graph.rs")]
+//! ```
+#![forbid(unsafe_code)]
+
+pub use phonograph_capture as capture;
+pub use phonograph_graph as graph;
+pub use phonograph_kernels as kernels;
+pub use phonograph_plan as plan;
+pub use phonograph_report as report;
+pub use phonograph_runtime as runtime;

@@ -1,1 +1,17 @@
-//! Placeholder while the crate is being laid out.
+//! Analyses and planners over GPU task graphs.
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+mod error;
+pub mod lanes;
+mod lower;
+pub mod memory;
+mod plan;
+mod precedence;
+mod step;
+pub mod streams;
+
+pub use error::PlanError;
+pub use lower::{MAX_DISSOLVED, lower};
+pub use plan::ExecutionPlan;
+pub use step::PlanStep;

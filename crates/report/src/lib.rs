@@ -1,1 +1,23 @@
-//! Placeholder while the crate is being laid out.
+//! Pictures of graphs and timelines: the one place of the project where anything is laid out or drawn.
+//!
+//! In: a neutral [`Picture`](picture::Picture), which [`picture_of`] makes of a graph. Out: text. Everything here is a pure function: no files, no clock, no
+//! threads, and the same input gives the same bytes. Text from outside is escaped, shortened and capped.
+#![forbid(unsafe_code)]
+
+mod boxes;
+mod collapse;
+mod edges;
+mod from_graph;
+pub mod html;
+pub mod layout;
+mod legend;
+pub mod perfetto;
+pub mod picture;
+mod style;
+mod svg;
+mod text;
+pub mod timeline;
+
+pub use collapse::{MAX_EDGES, MAX_GROUPS, MAX_NODES};
+pub use from_graph::{Marks, class_of, picture_of};
+pub use svg::svg;

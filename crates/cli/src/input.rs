@@ -1,0 +1,53 @@
+//! Graph files: plain or gzip, JSON or DOT, told apart by their contents.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use flate2::read::MultiGzDecoder;
+use phonograph::graph::{ComputeGraph, dot, from_dot, from_json};
+
+/// The most bytes that are read of a file, after decompression. A gzip file of a few kilobytes can hold terabytes.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Reads a graph file; `-` is standard input.
+pub fn graph(path: &Path) -> Result<ComputeGraph> {
+    let bytes = bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&bytes).with_context(|| format!("{} is no graph", path.display()))
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>> {
+    let mut file: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let file = File::open(path)?;
+        if file.metadata()?.is_dir() {
+            bail!("it is a directory");
+        }
+        Box::new(file)
+    };
+    let mut start = Vec::with_capacity(2);
+    file.by_ref().take(2).read_to_end(&mut start)?;
+    let gzip = start == [0x1f, 0x8b];
+    let whole = io::Cursor::new(start).chain(file);
+    let mut bytes = Vec::new();
+    if gzip {
+        MultiGzDecoder::new(whole).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    } else {
+        let mut whole = whole;
+        whole.by_ref().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("it holds more than {} MiB", MAX_BYTES >> 20);
+    }
+    Ok(bytes)
+}
+
+fn parse(bytes: &[u8]) -> Result<ComputeGraph> {
+    match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        None => bail!("it is empty"),
+        Some(b'{') => Ok(from_json(bytes)?),
+        Some(_) => Ok(from_dot(bytes)?),
+    }
+}

@@ -1,0 +1,201 @@
+//! `phonograph run`: replay a graph with real data.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use phonograph::graph::{Arg, BufferId, BufferRole, ComputeGraph, DType, NodeKind, Scalar, SlotId};
+use phonograph::plan::ExecutionPlan;
+use phonograph::runtime::cpu::kernels::Registry;
+use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory};
+use serde_json::json;
+
+use crate::{Answer, GraphFile, input, print, print_json, progress, title};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    input: GraphFile,
+    /// How often to replay it.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    replays: u64,
+    /// Where to run it.
+    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    backend: String,
+    /// Worker threads; the number of cores unless said.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Set a slot: `name=value`, the value in the slot's type.
+    #[arg(long = "set", value_name = "SLOT=VALUE")]
+    slots: Vec<String>,
+    /// Fill an external buffer from a file of raw bytes; without one it starts as zeros.
+    #[arg(long = "data", value_name = "BUFFER=FILE")]
+    data: Vec<String>,
+    /// The result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    let graph = input::graph(&args.input.file)?;
+    let cores = std::thread::available_parallelism()?.get();
+    let threads = args.threads.unwrap_or(u32::try_from(cores)?.min(1024));
+    let plan = ExecutionPlan::build(&graph, threads as usize)?;
+    let mut cpu = Cpu::new(threads)?;
+    let registry = Registry::new();
+    let memory = user_memory(&cpu, &graph)?;
+    let bindings = memory
+        .iter()
+        .fold(Bindings::new(&registry), |all, (buffer, memory)| all.memory(*buffer, memory));
+    let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
+    let mut exec = cpu.instantiate(&graph, schedule, &bindings)?;
+    for text in &args.data {
+        load(&mut cpu, &graph, &memory, text)?;
+    }
+    for text in &args.slots {
+        set(&graph, &mut exec, text)?;
+    }
+    let mut times = Vec::with_capacity(args.replays.min(1 << 20) as usize);
+    let bar = progress(args.replays, "replaying");
+    for _ in 0..args.replays {
+        let start = Instant::now();
+        if let Err(error) = cpu.replay(&mut exec) {
+            bar.abandon();
+            print_failure(args, &error.to_string())?;
+            return Ok(Answer::No);
+        }
+        if times.len() < times.capacity() {
+            times.push(start.elapsed());
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    times.sort_unstable();
+    report(args, &graph, &cpu, &exec, &memory, &times)?;
+    Ok(Answer::Yes)
+}
+
+fn print_failure(args: &Args, error: &str) -> Result<()> {
+    if args.json {
+        return print_json(&json!({ "ok": false, "error": error }));
+    }
+    print(format!("replay failed: {error}\n").as_bytes())
+}
+
+/// Memory for every buffer that is the user's, pointer slots included.
+fn user_memory(cpu: &Cpu, graph: &ComputeGraph) -> Result<Vec<(BufferId, Memory)>> {
+    let buffers = graph.buffers().iter().enumerate();
+    let users =
+        buffers.filter(|(_, b)| matches!(b.role, BufferRole::External | BufferRole::Slot(_)));
+    users.map(|(index, b)| Ok((BufferId::from_index(index), cpu.alloc(b.bytes)?))).collect()
+}
+
+fn split(text: &str) -> Result<(&str, &str)> {
+    text.split_once('=').with_context(|| format!("`{text}` is not of the form name=value"))
+}
+
+fn load(
+    cpu: &mut Cpu,
+    graph: &ComputeGraph,
+    memory: &[(BufferId, Memory)],
+    text: &str,
+) -> Result<()> {
+    let (name, path) = split(text)?;
+    let mut named = memory.iter().filter(|(id, _)| *graph.buffer(*id).name == *name);
+    let (_, memory) =
+        named.next().with_context(|| format!("the graph has no external buffer named `{name}`"))?;
+    ensure!(named.next().is_none(), "several buffers are named `{name}`");
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
+    let (has, needs) = (file.metadata()?.len(), memory.bytes());
+    ensure!(has == needs, "{path} has {has} bytes, buffer `{name}` has {needs}");
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, needs), &mut bytes)?;
+    cpu.slice_mut::<u8>(memory)?.copy_from_slice(&bytes);
+    Ok(())
+}
+
+fn set(graph: &ComputeGraph, exec: &mut Exec, text: &str) -> Result<()> {
+    let (name, value) = split(text)?;
+    let known = graph.slots().iter().position(|slot| *slot.name == *name);
+    let Some(index) = known else {
+        let names: Vec<&str> = graph.slots().iter().map(|slot| &*slot.name).collect();
+        bail!("the graph has no slot named `{name}`; it has: {}", names.join(", "));
+    };
+    let dtype = graph.slots()[index].dtype();
+    let scalar: Scalar = format!("{dtype} {value}").parse()?;
+    exec.set(SlotId::from_index(index), scalar)?;
+    Ok(())
+}
+
+fn report(
+    args: &Args,
+    graph: &ComputeGraph,
+    cpu: &Cpu,
+    exec: &Exec,
+    memory: &[(BufferId, Memory)],
+    times: &[Duration],
+) -> Result<()> {
+    let median = times[times.len() / 2].as_secs_f64() * 1e6;
+    let least = times[0].as_secs_f64() * 1e6;
+    let mut buffers = Vec::new();
+    for (buffer, memory) in memory {
+        let dtype = element_type(graph, *buffer);
+        let values = values(cpu, memory, dtype)?;
+        buffers.push((graph.buffer(*buffer).name.to_string(), dtype, memory.bytes(), values));
+    }
+    if args.json {
+        let buffers = buffers.iter().map(|(name, dtype, bytes, values)| {
+            json!({ "name": name, "dtype": dtype.name(), "bytes": bytes, "first": values })
+        });
+        return print_json(&json!({
+            "ok": true,
+            "replays": args.replays,
+            "nodes": graph.node_count(),
+            "workers": cpu.workers(),
+            "tasks": exec.task_count(),
+            "waits": exec.wait_count(),
+            "internal_bytes": exec.arena_bytes(),
+            "median_us": median,
+            "least_us": least,
+            "buffers": buffers.collect::<Vec<_>>(),
+        }));
+    }
+    let mut text = format!(
+        "{}: {} nodes, {} replays on {} workers\n  time a replay  {median:.1} µs (median), {least:.1} µs (least)\n  tasks, waits   {}, {}\n  own memory     {} B\n",
+        title(&args.input.file),
+        graph.node_count(),
+        args.replays,
+        cpu.workers(),
+        exec.task_count(),
+        exec.wait_count(),
+        exec.arena_bytes(),
+    );
+    for (name, dtype, bytes, values) in buffers {
+        let more = if bytes > dtype.size() * values.len() as u64 { ", …" } else { "" };
+        text += &format!("  {name:<14} {dtype} [{}{more}]\n", values.join(", "));
+    }
+    print(text.as_bytes())
+}
+
+/// The type that the graph's kernels see in a buffer; bytes if none does.
+fn element_type(graph: &ComputeGraph, buffer: BufferId) -> DType {
+    let kernels = graph.nodes().iter().filter_map(|node| match &node.kind {
+        NodeKind::Kernel(kernel) => Some(kernel),
+        _ => None,
+    });
+    let mut views = kernels.flat_map(|kernel| kernel.args.iter()).filter_map(|arg| match arg {
+        Arg::View(view, _) if view.buffer == buffer => Some(view.dtype),
+        _ => None,
+    });
+    views.next().unwrap_or(DType::U8)
+}
+
+/// The first few elements.
+fn values(cpu: &Cpu, memory: &Memory, dtype: DType) -> Result<Vec<String>> {
+    const SHOWN: usize = 6;
+    let bytes = cpu.slice::<u8>(memory)?;
+    let elements = bytes.chunks_exact(dtype.size() as usize).take(SHOWN);
+    let scalars = elements.filter_map(|element| Scalar::from_le_bytes(dtype, element));
+    // A scalar is written with its type in front, which the line says once.
+    Ok(scalars.map(|s| s.to_string().split_off(dtype.name().len() + 1)).collect())
+}

@@ -1,0 +1,191 @@
+//! `phonograph show`: what a graph is made of, as text, JSON, DOT or a picture.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use phonograph::graph::{ComputeGraph, NodeId, display_name, to_dot};
+use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, redundant_edges, summary};
+use phonograph::report::html::{Page, Section, html};
+use phonograph::report::{Marks, picture_of, svg};
+use serde_json::json;
+
+use crate::{Answer, GraphFile, deliver, input, print, print_json, title};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    input: GraphFile,
+    #[command(flatten)]
+    form: Form,
+    /// Write to this file instead of standard output.
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct Form {
+    /// The figures as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The graph in Graphviz's language.
+    #[arg(long)]
+    dot: bool,
+    /// A drawing.
+    #[arg(long)]
+    svg: bool,
+    /// A page to zoom, pan and search in.
+    #[arg(long)]
+    html: bool,
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    let graph = input::graph(&args.input.file)?;
+    let title = title(&args.input.file);
+    let output = args.output.as_deref();
+    if args.form.dot {
+        deliver(to_dot(&graph).as_bytes(), output)?;
+    } else if args.form.svg {
+        let picture = picture_of(&graph, &title, None, &mut marks);
+        deliver(svg(&picture)?.as_bytes(), output)?;
+    } else if args.form.html {
+        deliver(page(&graph, &title)?.as_bytes(), output)?;
+    } else {
+        let found = summary(&graph);
+        if args.form.json && output.is_none() {
+            print_json(&report(&found))?;
+        } else if args.form.json {
+            deliver(format!("{:#}\n", report(&found)).as_bytes(), output)?;
+        } else {
+            let text = text(&graph, &found, &title);
+            output.map_or_else(|| print(text.as_bytes()), |_| deliver(text.as_bytes(), output))?;
+        }
+    }
+    Ok(Answer::Yes)
+}
+
+/// What analyses say of one graph, for drawing.
+pub fn marks(graph: &ComputeGraph) -> Marks {
+    Marks { redundant: redundant_edges(graph), critical: critical_path(graph, |_| 1).nodes }
+}
+
+fn page(graph: &ComputeGraph, title: &str) -> Result<String> {
+    let found = summary(graph);
+    let kinds: Vec<String> = found.kinds.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+    let rows = [
+        ("nodes", found.nodes.to_string()),
+        ("edges", found.edges.to_string()),
+        ("redundant edges", found.redundant.len().to_string()),
+        ("critical path", format!("{} nodes", found.critical_path_nodes)),
+        ("widest level", format!("{} nodes", found.max_width)),
+        ("kinds", kinds.join(", ")),
+    ];
+    let page = Page {
+        title: title.to_owned(),
+        summary: rows.map(|(name, value)| (name.to_owned(), value)).into(),
+        sections: vec![Section::Graph(picture_of(graph, title, None, &mut marks))],
+    };
+    Ok(html(&page)?)
+}
+
+fn report(found: &Summary) -> serde_json::Value {
+    let inside = |edge: &RedundantEdge| {
+        edge.inside.iter().map(|(node, graph)| json!([node.0, graph])).collect::<Vec<_>>()
+    };
+    let redundant = found.redundant.iter().map(
+        |edge| json!({ "from": edge.edge.from.0, "to": edge.edge.to.0, "inside": inside(edge) }),
+    );
+    json!({
+        "graphs": found.graphs,
+        "nodes": found.nodes,
+        "edges": found.edges,
+        "redundant_edges": found.redundant.len(),
+        "redundant": redundant.collect::<Vec<_>>(),
+        "critical_path_nodes": found.critical_path_nodes,
+        "max_width": found.max_width,
+        "kinds": found.kinds,
+        "internal_bytes": found.internal_bytes,
+    })
+}
+
+fn text(graph: &ComputeGraph, found: &Summary, title: &str) -> String {
+    let mut text = String::new();
+    let inner = match found.graphs {
+        1 => String::new(),
+        graphs => format!(" (in {graphs} graphs)"),
+    };
+    let mut line = |name: &str, value: &str| {
+        writeln!(text, "  {name:<16} {value}").expect("a String takes all");
+    };
+    let kinds: Vec<String> = found.kinds.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+    line("kinds", &kinds.join(", "));
+    let path = critical_path(graph, |_| 1).nodes;
+    let shown = if path.len() == found.critical_path_nodes {
+        format!("{} nodes: {}", path.len(), chain(&path))
+    } else {
+        format!("{} nodes, in an inner graph", found.critical_path_nodes)
+    };
+    line("critical path", &shown);
+    line("widest level", &format!("{} nodes", found.max_width));
+    line("redundant edges", &found.redundant.len().to_string());
+    const SHOWN: usize = 8;
+    for edge in found.redundant.iter().take(SHOWN) {
+        let way: String =
+            edge.inside.iter().map(|(node, index)| format!("{node}[{index}] ")).collect();
+        line("", &format!("{way}{} → {}", edge.edge.from, edge.edge.to));
+    }
+    if found.redundant.len() > SHOWN {
+        line("", &format!("… and {} more", found.redundant.len() - SHOWN));
+    }
+    if found.internal_bytes > 0 {
+        line("internal memory", &format!("{} B in buffers of their own", found.internal_bytes));
+    }
+    let kernels = kernels(graph);
+    for (index, (name, count)) in kernels.iter().take(SHOWN).enumerate() {
+        let heading = if index == 0 { "kernels" } else { "" };
+        line(heading, &format!("{count:>4} × {name}"));
+    }
+    if kernels.len() > SHOWN {
+        line("", &format!("  … and {} more", kernels.len() - SHOWN));
+    }
+    format!("{title}: {} nodes, {} edges{inner}\n{text}", found.nodes, found.edges)
+}
+
+fn chain(nodes: &[NodeId]) -> String {
+    let names = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>();
+    match nodes {
+        [first @ .., _, _, last] if nodes.len() > 8 => {
+            format!("{} → … → {last}", names(&first[..4]).join(" → "))
+        }
+        nodes => names(nodes).join(" → "),
+    }
+}
+
+/// Kernels by name, the most frequent first.
+fn kernels(graph: &ComputeGraph) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut graphs = vec![graph];
+    while let Some(graph) = graphs.pop() {
+        for node in graph.nodes() {
+            if let Some(kernel) = node.kernel() {
+                *counts.entry(short(&display_name(kernel.kernel.name()))).or_default() += 1;
+            }
+            graphs.extend(node.kind.inner_graphs());
+        }
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
+
+/// Enough of a name to be recognised on one line of a terminal, and nothing that a terminal would obey.
+fn short(name: &str) -> String {
+    const WIDTH: usize = 72;
+    let mut short: String = name.chars().filter(|c| !c.is_control()).take(WIDTH).collect();
+    if name.chars().nth(WIDTH).is_some() {
+        short.push('…');
+    }
+    short
+}

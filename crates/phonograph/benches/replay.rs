@@ -1,0 +1,282 @@
+//! What replaying a task costs apart from the task, beside a plain rayon executor.
+//!
+//! Four graphs, with one and two threads. A task is one call through a pointer. Both executors are built beforehand;
+//! their repetitions alternate, so that both see the same machine, and the medians are printed. The column `calls` is a
+//! loop over the same pointers: what no executor on one thread can be faster than.
+//!
+//! Run by `cargo bench`; without `--bench`, as `cargo test` does it, small graphs are replayed and the order checked.
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use phonograph_plan::lanes::{LaneInput, assign_lanes};
+use phonograph_runtime::cpu::{Program, ProgramBuilder, TaskId, Team, WorkerId};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What the lanes are told: a call, and a cache line that goes to another core and wakes its spinning owner.
+const CALL_NS: u64 = 2;
+const HANDOVER_NS: u64 = 100;
+
+/// The predecessors of each task.
+struct Graph {
+    name: &'static str,
+    offsets: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+impl Graph {
+    fn new(
+        name: &'static str,
+        tasks: usize,
+        mut predecessors: impl FnMut(u32, &mut Vec<u32>),
+    ) -> Self {
+        let mut graph = Self { name, offsets: vec![0], targets: Vec::new() };
+        for task in 0..tasks as u32 {
+            predecessors(task, &mut graph.targets);
+            graph.offsets.push(graph.targets.len() as u32);
+        }
+        graph
+    }
+
+    fn tasks(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    fn predecessors(&self, task: u32) -> &[u32] {
+        &self.targets
+            [self.offsets[task as usize] as usize..self.offsets[task as usize + 1] as usize]
+    }
+}
+
+/// Graphs of `side * side` tasks; the tree has `side * side` leaves, a power of two.
+fn graphs(side: u32) -> [Graph; 4] {
+    let tasks = (side * side) as usize;
+    let mut state = 1_u64;
+    let mut random = move |below: u32| {
+        // Knuth's multiplier; the high bits are the good ones.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        ((state >> 33) % u64::from(below)) as u32
+    };
+    [
+        Graph::new("chain", tasks, |task, out| out.extend(task.checked_sub(1))),
+        Graph::new("wavefront", tasks, |task, out| {
+            out.extend((task >= side).then(|| task - side));
+            out.extend((task % side > 0).then(|| task - 1));
+        }),
+        Graph::new("layered", tasks, |task, out| {
+            if let Some(previous) = (task / side).checked_sub(1) {
+                out.extend((0..=random(4)).map(|_| previous * side + random(side)));
+            }
+        }),
+        Graph::new("tree", 2 * tasks - 1, |task, out| {
+            if let Some(inner) = task.checked_sub(side * side) {
+                out.extend([2 * inner, 2 * inner + 1]);
+            }
+        }),
+    ]
+}
+
+/// The baseline: a counter of missing predecessors a task; a task goes on with one successor that it made ready and
+/// spawns the others.
+struct RayonGraph {
+    offsets: Vec<u32>,
+    successors: Vec<u32>,
+    in_degree: Vec<u32>,
+    missing: Vec<AtomicU32>,
+    roots: Vec<u32>,
+}
+
+impl RayonGraph {
+    fn new(graph: &Graph) -> Self {
+        let tasks = graph.tasks() as u32;
+        let mut successors = vec![Vec::new(); graph.tasks()];
+        for task in 0..tasks {
+            graph.predecessors(task).iter().for_each(|&p| successors[p as usize].push(task));
+        }
+        let mut offsets = vec![0];
+        offsets.extend(successors.iter().scan(0, |sum, list| {
+            *sum += list.len() as u32;
+            Some(*sum)
+        }));
+        let in_degree: Vec<u32> =
+            (0..tasks).map(|task| graph.predecessors(task).len() as u32).collect();
+        Self {
+            offsets,
+            successors: successors.concat(),
+            missing: in_degree.iter().map(|&n| AtomicU32::new(n)).collect(),
+            roots: (0..tasks).filter(|&task| in_degree[task as usize] == 0).collect(),
+            in_degree,
+        }
+    }
+
+    fn replay(&self, pool: &rayon::ThreadPool, body: &(impl Fn(u32) + Sync)) {
+        pool.scope(|scope| {
+            for &root in &self.roots {
+                scope.spawn(move |scope| self.run(scope, root, body));
+            }
+        });
+    }
+
+    fn run<'s>(&'s self, scope: &rayon::Scope<'s>, mut task: u32, body: &'s (impl Fn(u32) + Sync)) {
+        loop {
+            body(task);
+            // Ready for the next replay; nobody looks at it before.
+            self.missing[task as usize].store(self.in_degree[task as usize], Ordering::Relaxed);
+            let list =
+                self.offsets[task as usize] as usize..self.offsets[task as usize + 1] as usize;
+            let mut own = None;
+            for &successor in &self.successors[list] {
+                if self.missing[successor as usize].fetch_sub(1, Ordering::AcqRel) != 1 {
+                    continue;
+                }
+                match own {
+                    None => own = Some(successor),
+                    Some(_) => scope.spawn(move |scope| self.run(scope, successor, body)),
+                }
+            }
+            match own {
+                Some(successor) => task = successor,
+                None => return,
+            }
+        }
+    }
+}
+
+struct Frozen {
+    program: Program,
+    /// The task of each position in the issue order.
+    order: Vec<u32>,
+    lanes_ms: f64,
+    freeze_ms: f64,
+}
+
+fn freeze(graph: &Graph, workers: u32) -> Result<Frozen, Failure> {
+    let cost = vec![CALL_NS; graph.tasks()];
+    let began = Instant::now();
+    let lanes = assign_lanes(LaneInput {
+        offsets: &graph.offsets,
+        targets: &graph.targets,
+        cost: &cost,
+        lanes: workers,
+        handover: HANDOVER_NS,
+    })?;
+    let lanes_ms = began.elapsed().as_secs_f64() * 1e3;
+    let began = Instant::now();
+    let mut position = vec![0; graph.tasks()];
+    let mut builder = ProgramBuilder::new(workers)?;
+    for &task in &lanes.order {
+        let predecessors = graph.predecessors(task).iter().map(|&p| TaskId(position[p as usize]));
+        position[task as usize] =
+            builder.task(WorkerId(lanes.lane[task as usize].0), predecessors)?.0;
+    }
+    let program = builder.freeze();
+    let freeze_ms = began.elapsed().as_secs_f64() * 1e3;
+    Ok(Frozen { program, order: lanes.order, lanes_ms, freeze_ms })
+}
+
+/// Runs both executors once and checks that every task starts after its predecessors have ended.
+fn check(
+    graph: &Graph,
+    rayon: &RayonGraph,
+    pool: &rayon::ThreadPool,
+    frozen: &Frozen,
+    team: &mut Team,
+) -> Result<(), Failure> {
+    for executor in ["rayon", "phonograph"] {
+        let clock = AtomicU32::new(1);
+        let at: Vec<AtomicU32> = (0..graph.tasks()).map(|_| AtomicU32::new(0)).collect();
+        let stamp = |task: u32| {
+            at[task as usize].store(clock.fetch_add(1, Ordering::AcqRel), Ordering::Release)
+        };
+        match executor {
+            "rayon" => rayon.replay(pool, &stamp),
+            _ => team.replay(&frozen.program, &|task: TaskId| {
+                stamp(frozen.order[task.index()]);
+                Ok::<(), Infallible>(())
+            })?,
+        }
+        let at = |task: u32| at[task as usize].load(Ordering::Acquire);
+        for task in 0..graph.tasks() as u32 {
+            let before = graph.predecessors(task).iter().map(|&p| at(p)).max().unwrap_or(0);
+            assert!(
+                at(task) > before,
+                "{executor}, {}: task {task} ran too early or not at all",
+                graph.name
+            );
+        }
+        assert_eq!(
+            clock.into_inner() as usize,
+            graph.tasks() + 1,
+            "{executor}, {}: runs",
+            graph.name
+        );
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn nothing(task: u32) {
+    black_box(task);
+}
+
+/// Nanoseconds a task.
+fn timed(tasks: usize, replay: impl FnOnce()) -> f64 {
+    let began = Instant::now();
+    replay();
+    began.elapsed().as_secs_f64() * 1e9 / tasks as f64
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+fn main() -> Result<(), Failure> {
+    let measure = std::env::args().any(|arg| arg == "--bench");
+    let (side, repetitions) = if measure { (1024, 31) } else { (32, 3) };
+    let mut rows = Vec::new();
+    for graph in graphs(side) {
+        let rayon = RayonGraph::new(&graph);
+        let table: Vec<fn(u32)> = black_box(vec![nothing; graph.tasks()]);
+        for threads in [1, 2] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize).build()?;
+            let mut team = Team::new(threads)?;
+            let frozen = freeze(&graph, threads)?;
+            check(&graph, &rayon, &pool, &frozen, &mut team)?;
+            let call = |task: u32| table[task as usize](task);
+            let body = |task: TaskId| {
+                call(task.0);
+                Ok::<(), Infallible>(())
+            };
+            let (mut theirs, mut ours, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..repetitions {
+                theirs.push(timed(graph.tasks(), || rayon.replay(&pool, &call)));
+                let mut outcome = Ok(());
+                ours.push(timed(graph.tasks(), || outcome = team.replay(&frozen.program, &body)));
+                outcome?;
+                calls.push(timed(graph.tasks(), || (0..graph.tasks() as u32).for_each(call)));
+            }
+            let (theirs, ours, calls) = (median(theirs), median(ours), median(calls));
+            rows.push(format!(
+                "{:<10} {threads:>7} {theirs:>10.2} {ours:>10.2} {:>7.2} {calls:>8.2} {:>8} {:>9.0} {:>10.0}",
+                graph.name,
+                ours / theirs,
+                frozen.program.waits(),
+                frozen.lanes_ms,
+                frozen.freeze_ms
+            ));
+        }
+    }
+    println!(
+        "ns a task, median of {repetitions} alternating repetitions; tasks of one indirect call each"
+    );
+    println!(
+        "{:<10} {:>7} {:>10} {:>10} {:>7} {:>8} {:>8} {:>9} {:>10}",
+        "graph", "threads", "rayon", "ours", "ratio", "calls", "waits", "lanes ms", "freeze ms"
+    );
+    rows.iter().for_each(|row| println!("{row}"));
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! What a graph is like: levels, critical path, redundant edges, and a summary of them for reports.
+
+mod critical;
+mod levels;
+mod redundant;
+mod summary;
+
+pub use critical::{CriticalPath, critical_path};
+pub use levels::{Levels, levels};
+pub use redundant::redundant_edges;
+pub use summary::{RedundantEdge, Summary, summary};

@@ -1,0 +1,263 @@
+//! From the graph representation to a [`Picture`]: what a node's box, tooltip and side panel say.
+//!
+//! What an analysis found (redundant edges, the critical path) is handed in as [`Marks`], one call for each graph, so
+//! that drawing depends on no analysis. Linear in nodes, edges and operands.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use phonograph_graph as ir;
+use phonograph_graph::{
+    Arg, BufferRole, ComputeGraph, Condition, EdgeData, KernelRef, NodeId, NodeKind, Pitched,
+    Region, Schedule, Step, Target, View,
+};
+
+use crate::picture::{Edge, EdgeStyle, Group, GroupIx, LaneIx, Node, NodeClass, NodeIx, Picture};
+
+/// What to emphasise in one graph.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Marks {
+    /// Edges that others imply.
+    pub redundant: Vec<ir::Edge>,
+    /// The nodes of the critical path, in order.
+    pub critical: Vec<NodeId>,
+}
+
+/// The picture of a graph with its child graphs and bodies. With a schedule, nodes carry their streams and the edges
+/// that memory reuse added are drawn.
+///
+/// ```
+/// use phonograph_graph::GraphBuilder;
+/// use phonograph_report::{Marks, picture_of, svg};
+///
+/// let mut b = GraphBuilder::new();
+/// let x = b.add_kernel("scale", 4, 256, 0).finish();
+/// let y = b.add_barrier("done");
+/// b.dep(x, y);
+/// let picture = picture_of(&b.build()?, "two nodes", None, &mut |_| Marks::default());
+/// assert!(svg(&picture)?.contains("4 blocks of 256"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn picture_of(
+    graph: &ComputeGraph,
+    title: &str,
+    schedule: Option<&Schedule>,
+    marks: &mut dyn FnMut(&ComputeGraph) -> Marks,
+) -> Picture {
+    let mut picture = Picture { title: title.to_owned(), groups: Vec::new() };
+    add_group(&mut picture, graph, title, schedule, marks);
+    picture
+}
+
+/// The class of a node, for its colour.
+pub fn class_of(kind: &NodeKind) -> NodeClass {
+    match kind {
+        NodeKind::Kernel(_) => NodeClass::Kernel,
+        NodeKind::Memcpy(_) => NodeClass::Memcpy,
+        NodeKind::Memset(_) => NodeClass::Memset,
+        NodeKind::Host(_) => NodeClass::Host,
+        NodeKind::Empty => NodeClass::Empty,
+        NodeKind::EventRecord(_) | NodeKind::EventWait(_) => NodeClass::Event,
+        NodeKind::Alloc(_) => NodeClass::Alloc,
+        NodeKind::Free(_) => NodeClass::Free,
+        NodeKind::Child(_) => NodeClass::Child,
+        NodeKind::Conditional(_) => NodeClass::Conditional,
+    }
+}
+
+/// Adds a graph and, behind it, the graphs inside. Recursive over nesting, which building a graph bounds.
+fn add_group(
+    picture: &mut Picture,
+    graph: &ComputeGraph,
+    title: &str,
+    schedule: Option<&Schedule>,
+    marks: &mut dyn FnMut(&ComputeGraph) -> Marks,
+) -> GroupIx {
+    let place = GroupIx(picture.groups.len() as u32);
+    picture.groups.push(Group::new(title));
+    let Marks { redundant, critical } = marks(graph);
+    let on_path: HashSet<NodeId> = critical.iter().copied().collect();
+    let path_edges: HashSet<_> = critical.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    let redundant: HashSet<ir::Edge> = redundant.into_iter().collect();
+    let lanes = schedule.filter(|s| s.streams > 1).map(lanes).unwrap_or_default();
+    let mut nodes = Vec::with_capacity(graph.node_count());
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        let mut drawn = describe(graph, id);
+        drawn.critical = on_path.contains(&id);
+        drawn.lane = lanes.get(&id).copied();
+        for (index, inner) in node.kind.inner_graphs().iter().enumerate() {
+            let schedules = schedule.and_then(|s| s.inner.get(&id));
+            let inner_schedule = schedules.and_then(|all| all.get(index));
+            let title = inner_title(node, index);
+            drawn.bodies.push(add_group(picture, inner, &title, inner_schedule, marks));
+        }
+        nodes.push(drawn);
+    }
+    let mut edges = Vec::with_capacity(graph.edge_count());
+    for edge in graph.edges() {
+        let mut drawn = Edge::new(NodeIx(edge.from.0), NodeIx(edge.to.0));
+        drawn.style = match edge.data {
+            EdgeData::LAUNCH_ORDER => EdgeStyle::LaunchOrder,
+            data if data.is_full() => EdgeStyle::Full,
+            _ => EdgeStyle::Programmatic,
+        };
+        drawn.redundant = redundant.contains(&edge);
+        drawn.critical = path_edges.contains(&(edge.from, edge.to));
+        edges.push(drawn);
+    }
+    for &(from, to) in schedule.into_iter().flat_map(|s| &s.reuse) {
+        edges.push(Edge { reuse: true, ..Edge::new(NodeIx(from.0), NodeIx(to.0)) });
+    }
+    let group = &mut picture.groups[place.index()];
+    (group.nodes, group.edges) = (nodes, edges);
+    place
+}
+
+fn lanes(schedule: &Schedule) -> HashMap<NodeId, LaneIx> {
+    let runs = schedule.steps.iter().filter_map(|step| match step {
+        Step::Run { nodes, stream } => Some((nodes, LaneIx(stream.0))),
+        Step::Record { .. } | Step::Wait { .. } => None,
+    });
+    runs.flat_map(|(nodes, lane)| nodes.iter().map(move |&node| (node, lane))).collect()
+}
+
+fn inner_title(node: &ir::Node, index: usize) -> String {
+    match &node.kind {
+        NodeKind::Conditional(conditional) => {
+            let part = match (conditional.kind, index) {
+                (ir::ConditionalKind::If, 0) => "then".to_owned(),
+                (ir::ConditionalKind::If, _) => "else".to_owned(),
+                (ir::ConditionalKind::While, _) => "body".to_owned(),
+                (ir::ConditionalKind::Switch, case) => format!("case {case}"),
+            };
+            format!("{}: {part}", node.name)
+        }
+        _ => node.name.to_string(),
+    }
+}
+
+fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
+    let node = graph.node(id);
+    let mut drawn =
+        Node::new(class_of(&node.kind), ir::display_name(&node.name)).fact("id", id.to_string());
+    if let std::borrow::Cow::Owned(_) = ir::display_name(&node.name) {
+        drawn = drawn.fact("symbol", &*node.name);
+    }
+    if let Some(stream) = node.stream {
+        drawn = drawn.fact("recorded on", stream.to_string());
+    }
+    match &node.kind {
+        NodeKind::Kernel(kernel) => {
+            let named = matches!(kernel.kernel, KernelRef::Named(_));
+            // The launch of a generated kernel is the backend's choice; its shape says more.
+            let line = match kernel.args.iter().rev().find_map(view) {
+                Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
+                _ => kernel.config.to_string(),
+            };
+            drawn = drawn.line(line).fact("kernel", ir::display_name(kernel.kernel.name()));
+            drawn = drawn.fact("launch", kernel.config.to_string());
+            for (index, arg) in kernel.args.iter().enumerate() {
+                drawn = drawn.fact(format!("argument {index}"), argument(graph, arg));
+            }
+            if kernel.fusible {
+                drawn = drawn.fact("fusible", "yes");
+            }
+        }
+        NodeKind::Memcpy(copy) => {
+            let bytes = format!("{} B", copy.extent.bytes());
+            drawn = drawn.line(format!("{} {bytes}", copy.dir));
+            drawn = drawn.fact("extent", extent(copy.extent));
+            drawn = drawn.fact("from", end(graph, &copy.src)).fact("to", end(graph, &copy.dst));
+        }
+        NodeKind::Memset(set) => {
+            drawn = drawn.line(format!("{:#x} × {} B", set.value, set.extent.bytes()));
+            drawn = drawn.fact("pattern", format!("{:#x} of {} B", set.value, set.element_size));
+            drawn = drawn.fact("extent", extent(set.extent)).fact("to", end(graph, &set.dst));
+        }
+        NodeKind::Host(host) => {
+            drawn = drawn.fact("function", &*host.function);
+            for &(region, access) in &host.effects {
+                drawn = drawn.fact(access.name(), bytes_of(graph, region));
+            }
+        }
+        NodeKind::EventRecord(event) => drawn = drawn.line(format!("record {event}")),
+        NodeKind::EventWait(event) => drawn = drawn.line(format!("wait {event}")),
+        NodeKind::Alloc(buffer) | NodeKind::Free(buffer) => {
+            let declared = graph.buffer(*buffer);
+            drawn = drawn.line(format!("{} B", declared.bytes));
+            drawn = drawn.fact("buffer", format!("{buffer} ({})", declared.name));
+        }
+        NodeKind::Child(inner) => drawn = drawn.line(format!("{} nodes", inner.node_count())),
+        NodeKind::Conditional(conditional) => {
+            let by = match conditional.condition {
+                Condition::Value(view) => bytes_of(graph, view.region()),
+                Condition::Handle(handle) => format!("handle {handle:#x}"),
+            };
+            drawn = drawn.line(conditional.kind.name()).fact("decides by", by);
+        }
+        NodeKind::Empty => {}
+    }
+    drawn
+}
+
+fn view(arg: &Arg) -> Option<View> {
+    match arg {
+        Arg::View(view, _) => Some(*view),
+        _ => None,
+    }
+}
+
+fn argument(graph: &ComputeGraph, arg: &Arg) -> String {
+    match arg {
+        Arg::Scalar(value) => value.to_string(),
+        Arg::Slot(slot) => {
+            let declared = graph.slot(*slot);
+            format!("slot {} ({})", declared.name, declared.dtype())
+        }
+        Arg::View(view, access) => {
+            let mut text = format!("{} {} {:?}", access.name(), view.dtype, view.shape());
+            if !view.is_contiguous() {
+                write!(text, " strides {:?}", view.strides()).expect("a String takes all");
+            }
+            format!("{text} of {}", place(graph, view.buffer, view.offset))
+        }
+        Arg::Region(region, access) => format!("{} {}", access.name(), bytes_of(graph, *region)),
+    }
+}
+
+fn bytes_of(graph: &ComputeGraph, region: Region) -> String {
+    format!("{} B of {}", region.bytes, place(graph, region.buffer, region.offset))
+}
+
+fn place(graph: &ComputeGraph, buffer: ir::BufferId, offset: u64) -> String {
+    let declared = graph.buffer(buffer);
+    let role = match declared.role {
+        BufferRole::Internal => "",
+        BufferRole::External => ", external",
+        BufferRole::Slot(_) => ", pointer slot",
+        BufferRole::Outer(_) => ", of the graph around",
+    };
+    let at = if offset > 0 { format!(" + {offset}") } else { String::new() };
+    format!("{buffer}{at} ({}{role})", declared.name)
+}
+
+fn end(graph: &ComputeGraph, end: &Pitched) -> String {
+    let mut text = match end.target {
+        Target::Buffer(buffer) => place(graph, buffer, end.offset),
+        Target::Address(address) => format!("{:#x}", address.saturating_add(end.offset)),
+        Target::Unspecified => "not known".to_owned(),
+    };
+    if end.pitch > 0 {
+        write!(text, ", pitch {}", end.pitch).expect("a String takes all");
+    }
+    text
+}
+
+fn extent(extent: ir::Extent) -> String {
+    match (extent.width, extent.height, extent.depth) {
+        (width, 1, 1) => format!("{width} B"),
+        (width, height, 1) => format!("{height} rows of {width} B"),
+        (width, height, depth) => format!("{depth} slices of {height} rows of {width} B"),
+    }
+}

@@ -1,0 +1,6 @@
+//! Layout, drawings and pages, from outside.
+
+mod common;
+mod drawing;
+mod layout;
+mod page;
