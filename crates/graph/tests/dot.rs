@@ -224,6 +224,30 @@ fn an_address_that_is_given_out_again_is_another_buffer() {
 }
 
 #[test]
+fn events_are_numbered_as_they_appear() {
+    let event = |name: &str, kind: &str, handle: &str| {
+        format!("\"{name}\"[label=\"0\n{kind}\nevent: {handle}\n\"];\n")
+    };
+    let outer = [
+        event("a", "EVENT_WAIT", "0xB"),
+        event("b", "EVENT_RECORD", "0xA"),
+        "\"c\"[label=\"2\ngraph_2\n\"];\n".to_owned(),
+    ];
+    let inner = [event("d", "EVENT_RECORD", "0xC"), event("e", "EVENT_WAIT", "0xB")];
+    let text = file(&[cluster(1, &outer.concat()), cluster(2, &inner.concat())]);
+    let graph = from_dot(text.as_bytes()).unwrap();
+    let ids = |graph: &ComputeGraph| -> Vec<u32> {
+        let events = graph.nodes().iter().filter_map(|node| match node.kind {
+            NodeKind::EventRecord(event) | NodeKind::EventWait(event) => Some(event.0),
+            _ => None,
+        });
+        events.collect()
+    };
+    assert_eq!(ids(&graph), [0, 1]);
+    assert_eq!(ids(&graph.nodes()[2].kind.inner_graphs()[0]), [2, 0]);
+}
+
+#[test]
 fn damaged_files_are_refused_with_a_place() {
     let dumps = [
         include_bytes!("data/every_node_all.dot").as_slice(),
