@@ -227,7 +227,7 @@ impl Expr {
         Ok(Self { inputs, params, ops, types, outputs })
     }
 
-    /// Builds an expression with operators; see the [module example](self). The first mistake made inside is the error.
+    /// Builds an expression with operators. The first mistake made inside is the error.
     pub fn build(body: impl FnOnce(&ExprBuilder)) -> Result<Self, ExprError> {
         let builder = ExprBuilder { parts: RefCell::new(Parts::default()) };
         body(&builder);

@@ -1,8 +1,8 @@
 //! What the label of a copy means, in its three forms: `(DtoH,256)`, the driver's table of both ends
 //! (`MemoryType`, `Array`, `Host`, `Device`, …), and the runtime's rows (`kind`, `srcPtr`, `srcPos`, …).
 //!
-//! Managed and unified memory and arrays count as the device's. The runtime's rows give the width of an array copy in elements of a size that
-//! they do not tell: its width is read as 0.
+//! Managed and unified memory and arrays count as the device's. The runtime's rows give the width of an array copy
+//! in elements of a size that they do not tell: its width is read as 0.
 
 use super::interpret::{Described, number, parenthesised, small, table, target, value};
 use super::record::Field;

@@ -5,9 +5,9 @@
 //!
 //! # What is read
 //!
-//! One cluster for each graph; child graphs and conditional bodies are siblings of the graph that holds them and are
-//! found by the name in the label (`graph_3`, which is `cluster_3`). *The* graph of a file is the cluster that no node refers to; a
-//! file with several such clusters is refused, with their names.
+//! One cluster for each graph; child graphs and conditional bodies are siblings of the graph that holds them and
+//! are found by the name in the label (`graph_3`, which is `cluster_3`). *The* graph of a file is the cluster that
+//! no node refers to; a file with several such clusters is refused, with their names.
 //!
 //! | kind | what the driver tells (more with more flags) | what stays unknown without |
 //! | --- | --- | --- |
@@ -20,14 +20,15 @@
 //! | child graph | its cluster | – |
 //! | conditional | kind, bodies; handle | handle 0 |
 //!
-//! The memory types of a copy (`DEVICE to HOST PINNED`) and a `userData` that is not null become the name of the node. Node and
-//! function handles, access policy windows and `topoId` are not kept. No argument is told, so the effects of every
-//! kernel are unknown. The driver writes a programmatic edge like any other (its `headlabel` numbers the edges into a
-//! node and is no port), and leaves out cluster sizes: both are read as if they were not there.
+//! The memory types of a copy (`DEVICE to HOST PINNED`) and a `userData` that is not null become the name of the
+//! node. Node and function handles, access policy windows and `topoId` are not kept. No argument is told, so the
+//! effects of every kernel are unknown. The driver writes a programmatic edge like any other (its `headlabel`
+//! numbers the edges into a node and is no port), and leaves out cluster sizes: both are read as if they were not
+//! there.
 //!
-//! From its own files, [`from_dot`] reads back structure, kinds, names, functions, launches, extents, values, streams, events and
-//! edge data. Expressions, library kernels, arguments and buffers do not survive (a kernel of either kind
-//! comes back as one known by that name); use [JSON](crate::to_json) to keep everything.
+//! From its own files, [`from_dot`] reads back structure, kinds, names, functions, launches, extents, values,
+//! streams, events and edge data. Expressions, library kernels, arguments and buffers do not survive (a kernel of
+//! either kind comes back as one known by that name); use [JSON](crate::to_json) to keep everything.
 
 mod copy;
 mod interpret;
@@ -91,8 +92,13 @@ pub enum DotError {
         problem: String,
     },
     /// Several graphs in one file.
-    #[error("{} graphs that no node refers to ({}); a file must hold one", .0.len(), list(.0))]
-    Several(Vec<(String, Place)>),
+    #[error("{count} graphs that no node refers to ({}); a file must hold one", list(*.count, .first))]
+    Several {
+        /// How many.
+        count: usize,
+        /// The name and place of the first few.
+        first: Vec<(String, Place)>,
+    },
     /// Well-formed, but no valid graph.
     #[error("{place}: {graph}: {source}")]
     Graph {
@@ -111,19 +117,15 @@ impl DotError {
         match self {
             DotError::TooLarge { .. } => None,
             DotError::Syntax { place, .. } | DotError::Graph { place, .. } => Some(*place),
-            DotError::Several(graphs) => graphs.first().map(|&(_, place)| place),
+            DotError::Several { first, .. } => first.first().map(|&(_, place)| place),
         }
     }
 }
 
-fn list(graphs: &[(String, Place)]) -> String {
-    const SHOWN: usize = 6;
-    let mut all: Vec<String> = graphs
-        .iter()
-        .take(SHOWN)
-        .map(|(name, place)| format!("{} at line {}", token::shorten(name), place.line))
-        .collect();
-    if graphs.len() > SHOWN {
+fn list(count: usize, first: &[(String, Place)]) -> String {
+    let named = first.iter().map(|(name, place)| format!("{name} at line {}", place.line));
+    let mut all: Vec<String> = named.collect();
+    if count > first.len() {
         all.push("…".to_owned());
     }
     all.join(", ")
@@ -132,8 +134,9 @@ fn list(graphs: &[(String, Place)]) -> String {
 /// Reads a DOT file; the [module's page](self) says what and how. O(file · log names).
 ///
 /// # Errors
-/// Where the file is too large, is no DOT, names what it does not define, holds several graphs or none, or describes a graph that
-/// [`GraphBuilder::build`](crate::GraphBuilder::build) refuses. Every error but the first has a [`Place`].
+/// Where the file is too large, is no DOT, names what it does not define, holds several graphs or none, or
+/// describes a graph that [`GraphBuilder::build`](crate::GraphBuilder::build) refuses. Every error but the first
+/// has a [`Place`].
 ///
 /// ```
 /// use phonograph_graph::from_dot;
@@ -177,16 +180,9 @@ pub fn from_dot(bytes: &[u8]) -> Result<ComputeGraph, DotError> {
         read::Refusal::Graph { at, cluster, source } => {
             DotError::Graph { place: Place::of(text, at), graph: token::shorten(&cluster), source }
         }
-        read::Refusal::Roots(roots) => {
-            // One pass over the text for all of them: there may be many.
-            let (mut from, mut line) = (0, 1);
-            let mut place = |at: usize| {
-                line += text[from..at].matches('\n').count();
-                from = at;
-                let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-                Place { line, column: text[start..at].chars().count() + 1 }
-            };
-            DotError::Several(roots.into_iter().map(|(name, at)| (name, place(at))).collect())
+        read::Refusal::Roots { count, first } => {
+            let row = |(name, at): (String, usize)| (token::shorten(&name), Place::of(text, at));
+            DotError::Several { count, first: first.into_iter().map(row).collect() }
         }
     })
 }

@@ -25,8 +25,11 @@ pub(super) enum Refusal {
         cluster: String,
         source: Box<GraphError>,
     },
-    /// Several clusters that no node refers to: name and place of each.
-    Roots(Vec<(String, usize)>),
+    /// Several clusters that no node refers to: how many, name and place of the first.
+    Roots {
+        count: usize,
+        first: Vec<(String, usize)>,
+    },
 }
 
 impl From<Fault> for Refusal {
@@ -46,20 +49,15 @@ pub(super) fn graph_of(document: &Document) -> Result<ComputeGraph, Refusal> {
         described.push(Some(one));
     }
     let tree = Tree::new(document, &described)?;
-    let mut events = Events::default();
-    for one in described.iter().flatten() {
-        if let Described::EventRecord(handle) | Described::EventWait(handle) = one {
-            events.meet(handle.as_deref());
+    let events = event_ids(&described);
+    let mut local = vec![NodeId(0); document.nodes.len()];
+    for cluster in &document.clusters {
+        for (index, node) in cluster.nodes.iter().enumerate() {
+            local[node.index()] = NodeId::from_index(index);
         }
     }
-    let mut reader = Reader {
-        document,
-        described,
-        tree,
-        events,
-        built: BTreeMap::new(),
-        names: BTreeMap::new(),
-    };
+    let (built, names) = (BTreeMap::new(), BTreeMap::new());
+    let mut reader = Reader { document, described, tree, events, local, built, names };
     // Parents come before their children, so the reverse has every child ready.
     for at in (0..reader.tree.order.len()).rev() {
         let cluster = reader.tree.order[at];
@@ -123,8 +121,9 @@ impl Tree {
             .collect();
         if roots.len() > 1 {
             let row = |id: &ClusterId| &clusters[id.index()];
-            let all = roots.iter().map(|id| (graph_name(&row(id).name), row(id).at));
-            return Err(Refusal::Roots(all.collect()));
+            // Finding a place costs a walk through the text, so a message gets a few.
+            let first = roots.iter().take(6).map(|id| (graph_name(&row(id).name), row(id).at));
+            return Err(Refusal::Roots { count: roots.len(), first: first.collect() });
         }
         let mut order = roots;
         let mut next = 0;
@@ -157,35 +156,34 @@ fn graph_name(cluster: &str) -> String {
 
 // --- events -----------------------------------------------------------------------------------------
 
-/// Event handles become ids in order of appearance; an event that a file does not name is one of its own.
-#[derive(Default)]
-struct Events {
-    known: BTreeMap<String, EventId>,
-    next: u32,
-}
-
-impl Events {
-    /// This crate writes ids (`e5`), which stay what they are; new ones must not collide with them.
-    fn meet(&mut self, handle: Option<&str>) {
-        if let Some(id) = handle.and_then(written_id) {
-            self.next = self.next.max(id.saturating_add(1));
-        }
+/// The event of each node that has one. Handles become ids in order of appearance; an event that a file does not
+/// name is one of its own. Ids as this crate writes them (`e5`) stay what they are, and new ones keep clear of them.
+fn event_ids(described: &[Option<Described>]) -> BTreeMap<u32, EventId> {
+    let handles = || {
+        described.iter().enumerate().filter_map(|(index, one)| match one {
+            Some(Described::EventRecord(handle) | Described::EventWait(handle)) => {
+                Some((index as u32, handle.as_deref()))
+            }
+            _ => None,
+        })
+    };
+    let written = handles().filter_map(|(_, handle)| written_id(handle?));
+    let mut next = written.max().map_or(0, |id| id.saturating_add(1));
+    let mut known: BTreeMap<&str, EventId> = BTreeMap::new();
+    let mut ids = BTreeMap::new();
+    for (node, handle) in handles() {
+        let old = handle.and_then(|handle| {
+            written_id(handle).map(EventId).or_else(|| known.get(handle).copied())
+        });
+        let id = old.unwrap_or_else(|| {
+            let fresh = EventId(next);
+            next = next.saturating_add(1);
+            known.extend(handle.map(|handle| (handle, fresh)));
+            fresh
+        });
+        ids.insert(node, id);
     }
-
-    fn id(&mut self, handle: Option<String>) -> EventId {
-        if let Some(id) = handle.as_deref().and_then(written_id) {
-            return EventId(id);
-        }
-        let fresh = EventId(self.next);
-        let id = match handle {
-            Some(handle) => *self.known.entry(handle).or_insert(fresh),
-            None => fresh,
-        };
-        if id == fresh {
-            self.next += 1;
-        }
-        id
-    }
+    ids
 }
 
 fn written_id(handle: &str) -> Option<u32> {
@@ -198,7 +196,9 @@ struct Reader<'a, 'd> {
     document: &'a Document<'d>,
     described: Vec<Option<Described>>,
     tree: Tree,
-    events: Events,
+    events: BTreeMap<u32, EventId>,
+    /// The number of each node in its own graph.
+    local: Vec<NodeId>,
     built: BTreeMap<ClusterId, ComputeGraph>,
     /// Names repeat a lot: the same kernel is launched many times.
     names: BTreeMap<String, Arc<str>>,
@@ -215,16 +215,15 @@ impl Reader<'_, '_> {
         let mut builder = GraphBuilder::new().named(&name).with_auto_infer_edges(false);
         let outermost = self.tree.order.first() == Some(&cluster);
         let buffers = self.buffers(cluster, outermost, &mut builder);
-        let mut local: BTreeMap<u32, NodeId> = BTreeMap::new();
         for &statement in &row.nodes {
             let Some(described) = self.described[statement.index()].take() else { continue };
             let node = self.node(statement, described, &buffers);
-            local.insert(statement.0, builder.add_node(node));
+            builder.add_node(node);
         }
         let mut places = Vec::with_capacity(row.edges.len());
         for &edge in &row.edges {
             let edge = &self.document.edges[edge as usize];
-            let [from, to] = [edge.from, edge.to].map(|end| local[&end.0]);
+            let [from, to] = [edge.from, edge.to].map(|end| self.local[end.index()]);
             builder.add_edge(Edge { from, to, data: edge.data });
             places.push((from, to, edge.at));
         }
@@ -255,7 +254,10 @@ impl Reader<'_, '_> {
         let mut of: BTreeMap<u32, BufferId> = BTreeMap::new();
         let mut by_address: BTreeMap<&str, Vec<(usize, BufferId)>> = BTreeMap::new();
         let nodes = &self.document.clusters[cluster.index()].nodes;
-        let rank = self.ranks(cluster);
+        let frees =
+            |node: &Statement| matches!(self.described[node.index()], Some(Described::Free { .. }));
+        // Only a free has to know what comes before it.
+        let rank = if nodes.iter().any(frees) { self.ranks(cluster) } else { vec![0; nodes.len()] };
         let mut declare = |name: &str, bytes, role, space| {
             let name = name.into();
             builder.declare(Buffer { name, bytes, align: DEFAULT_ALIGN, role, space })
@@ -291,17 +293,16 @@ impl Reader<'_, '_> {
         of
     }
 
-    /// The place of each node of a cluster in a topological order; file order where there is a cycle (`build` will say so).
+    /// The place of each node of a cluster in a topological order; file order where there is a cycle (`build` will
+    /// say so).
     fn ranks(&self, cluster: ClusterId) -> Vec<usize> {
         let row = &self.document.clusters[cluster.index()];
         let count = row.nodes.len();
-        let local: BTreeMap<u32, NodeId> =
-            row.nodes.iter().enumerate().map(|(i, node)| (node.0, NodeId::from_index(i))).collect();
         let ends: Vec<(NodeId, NodeId)> = row
             .edges
             .iter()
             .map(|&edge| &self.document.edges[edge as usize])
-            .map(|edge| (local[&edge.from.0], local[&edge.to.0]))
+            .map(|edge| (self.local[edge.from.index()], self.local[edge.to.index()]))
             .collect();
         let predecessors = Adjacency::group(count, ends.iter().map(|&(from, to)| (to, from)));
         let successors = Adjacency::group(count, ends.iter().copied());
@@ -354,8 +355,8 @@ impl Reader<'_, '_> {
                 NodeKind::Host(Box::new(HostNode { function, effects }))
             }
             Described::Empty => NodeKind::Empty,
-            Described::EventRecord(handle) => NodeKind::EventRecord(self.events.id(handle)),
-            Described::EventWait(handle) => NodeKind::EventWait(self.events.id(handle)),
+            Described::EventRecord(_) => NodeKind::EventRecord(self.events[&statement.0]),
+            Described::EventWait(_) => NodeKind::EventWait(self.events[&statement.0]),
             Described::Alloc { .. } => NodeKind::Alloc(buffers[&statement.0]),
             Described::Free { .. } => NodeKind::Free(buffers[&statement.0]),
             // The tree gave every child node exactly one graph, or was refused.

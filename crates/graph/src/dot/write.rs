@@ -1,8 +1,8 @@
 //! From a graph to DOT, in the driver's layout.
 //!
-//! In: a graph. Out: one cluster for each graph, siblings all; labels as the driver's, with rows of our own for what the
-//! driver does not have. What a label cannot hold exactly (names) is in attributes that Graphviz passes over:
-//! `name`, `function`, `stream`, `edge_kind`, `from_port`, `to_port`. O(graph).
+//! In: a graph. Out: one cluster for each graph, siblings all; labels as the driver's, with rows of our own for
+//! what the driver does not have. What a label cannot hold exactly (names) is in attributes that Graphviz passes
+//! over: `name`, `function`, `stream`, `edge_kind`, `from_port`, `to_port`. O(graph).
 
 use std::fmt::Write;
 
@@ -17,8 +17,8 @@ const SHOWN_ARGS: usize = 12;
 /// How much of a name a picture shows; the attributes keep all of it.
 const SHOWN_NAME: usize = 120;
 
-/// Writes a graph, with those inside it, for Graphviz; the [module's page](super) says what [`from_dot`](super::from_dot) reads back.
-/// The same graph gives the same text. O(graph).
+/// Writes a graph, with those inside it, for Graphviz; the [module's page](super) says what
+/// [`from_dot`](super::from_dot) reads back. The same graph gives the same text. O(graph).
 ///
 /// ```
 /// use phonograph_graph::{GraphBuilder, from_dot, to_dot};

@@ -61,16 +61,17 @@
 //! | `child_graph` | a graph |
 //! | `conditional` | `kind` (`"if"`, `"while"`, `"switch"`), `condition` (a tensor without access) or `handle`, `bodies` (graphs) |
 //!
-//! An argument is a scalar (`"f32 0.5"`, `"i64 -3"`, `"bool true"`, `"f32 inf"`, `"f32 NaN"`), `{"slot": reference}`, bytes (`buffer`, `access`,
-//! `offset` (0), `bytes` (to the end)) or a tensor (`buffer`, `access`, `dtype`, `shape`, `strides` in elements (packed), `offset` (0)). Access is `"read"`,
-//! `"write"` or `"both"`.
+//! An argument is a scalar (`"f32 0.5"`, `"i64 -3"`, `"bool true"`, `"f32 inf"`, `"f32 NaN"`), `{"slot":
+//! reference}`, bytes (`buffer`, `access`, `offset` (0), `bytes` (to the end)) or a tensor (`buffer`, `access`,
+//! `dtype`, `shape`, `strides` in elements (packed), `offset` (0)). Access is `"read"`, `"write"` or `"both"`.
 //!
 //! An expression has `inputs`, `params` (types; none), `ops` and `outputs`. Each operation is a line: `input 0`,
-//! `param 0`, `const f32 0.5`, `index 0`, `neg v0`, `add v0 v1`, `lt v0 v1`, `select v2 v0 v1`, `cast f32 v0`, `philox v0 v1 v2`; `vN` is the result of
-//! line N, from 0. An output is `f32 v2`: stored as this type, that value.
+//! `param 0`, `const f32 0.5`, `index 0`, `neg v0`, `add v0 v1`, `lt v0 v1`, `select v2 v0 v1`, `cast f32 v0`,
+//! `philox v0 v1 v2`; `vN` is the result of line N, from 0. An output is `f32 v2`: stored as this type, that value.
 
 mod expr;
 mod read;
+mod value;
 mod wire;
 mod write;
 
@@ -134,8 +135,9 @@ pub enum JsonError {
 /// Reads a graph in the format of the [module's page](self). O(file · log names).
 ///
 /// # Errors
-/// Where the file is larger than [`MAX_JSON_BYTES`], of another version, no JSON of this format, holds more than [`MAX_JSON_NODES`]
-/// nodes or graphs nested more than [`MAX_NESTING`](crate::MAX_NESTING) deep, or describes a graph that [`GraphBuilder::build`](crate::GraphBuilder::build) refuses.
+/// Where the file is larger than [`MAX_JSON_BYTES`], of another version, no JSON of this format, holds more than
+/// [`MAX_JSON_NODES`] nodes or graphs nested more than [`MAX_NESTING`](crate::MAX_NESTING) deep, or describes a
+/// graph that [`GraphBuilder::build`](crate::GraphBuilder::build) refuses.
 ///
 /// ```
 /// let wrong = br#"{"phonograph": 1, "graph": {
@@ -151,7 +153,7 @@ pub fn from_json(bytes: &[u8]) -> Result<ComputeGraph, JsonError> {
     if bytes.len() > MAX_JSON_BYTES {
         return Err(JsonError::TooLarge { bytes: bytes.len() });
     }
-    let document: wire::Object<wire::Document> =
+    let document: value::Object<wire::Document> =
         serde_json::from_slice(bytes).map_err(|error| {
             // A newer format may well hold members that are unknown here: its version is the better answer.
             match serde_json::from_slice::<wire::Envelope>(bytes) {
@@ -172,7 +174,8 @@ fn syntax(error: &serde_json::Error) -> JsonError {
     JsonError::Syntax { line, column, problem }
 }
 
-/// The launch of a kernel that says none: unknown for a function, one thread an element of the output for what backends generate.
+/// The launch of a kernel that says none: unknown for a function, one thread an element of the output for what
+/// backends generate.
 fn default_launch(kernel: &KernelRef, args: &[Arg]) -> KernelConfig {
     let mut views = args.iter().filter_map(|arg| match arg {
         Arg::View(view, _) => Some(view),

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::value::{Object, Ref};
 use super::wire::{
     ArgJson, BufferJson, ConditionalJson, ConditionalKindJson, EdgeJson, ExprJson, GraphJson,
-    HostJson, KernelJson, KindJson, NodeJson, Object, Operand, PitchedJson, Ref, RoleJson,
-    SlotJson, SpaceJson,
+    HostJson, KernelJson, KindJson, NodeJson, Operand, PitchedJson, RoleJson, SlotJson, SpaceJson,
 };
 use super::{JsonError, MAX_INFERRED_OPERANDS, MAX_JSON_NODES, default_launch};
 use crate::library::OperandError;

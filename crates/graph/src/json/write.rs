@@ -11,9 +11,10 @@ use serde::{Serialize, Serializer};
 
 use super::default_launch;
 use super::expr::{OpText, OutputText};
+use super::value::{Address, DimJson, Name, Object, Ref, Text};
 use super::wire::{
-    Address, ArgJson, BufferJson, DimJson, ExprJson, HostJson, KernelJson, MemcpyJson, MemsetJson,
-    Name, Nothing, Object, Operand, PitchedJson, Ref, RoleJson, SlotJson, SpaceJson, Text,
+    ArgJson, BufferJson, ExprJson, HostJson, KernelJson, MemcpyJson, MemsetJson, Nothing, Operand,
+    PitchedJson, RoleJson, SlotJson, SpaceJson,
 };
 use crate::{
     Access, Arg, Buffer, BufferRole, ComputeGraph, Condition, Edge, EdgeData, EdgeKind, Expr,
