@@ -8,7 +8,8 @@
 //! elsewhere, but an internal buffer has none outside the operands that name it.
 //!
 //! Not shared with anything: a buffer that may be read before it is written in a replay, so that what its bytes held
-//! shows; one that is allocated by a node and not freed by one. A buffer that no node names lies at the start of its
+//! shows; one that is allocated by a node and not freed by one; one with more than 64 first or last users that
+//! nothing is known to order. A buffer that no node names lies at the start of its
 //! pool, over others. Contents do not outlive a replay.
 //!
 //! The method goes through the buffers in the order of their first users and gives each the tightest free run of bytes
@@ -108,11 +109,12 @@ struct Use {
 /// The internal buffers, in order of their ids.
 fn tenants(graph: &ComputeGraph, precedence: &Precedence) -> Vec<Tenant> {
     let mut uses = Vec::new();
-    let mut allocated = vec![0i8; graph.buffers().len()];
+    // Whether a node allocates the buffer, and whether one frees it.
+    let mut by_node = vec![(false, false); graph.buffers().len()];
     for (at, &node) in graph.topological_order().iter().enumerate() {
         match graph.node(node).kind {
-            NodeKind::Alloc(buffer) => allocated[buffer.index()] |= 1,
-            NodeKind::Free(buffer) => allocated[buffer.index()] |= 2,
+            NodeKind::Alloc(buffer) => by_node[buffer.index()].0 = true,
+            NodeKind::Free(buffer) => by_node[buffer.index()].1 = true,
             _ => {}
         }
         for (region, access) in graph.operands(node) {
@@ -131,14 +133,14 @@ fn tenants(graph: &ComputeGraph, precedence: &Precedence) -> Vec<Tenant> {
             let buffer = BufferId::from_index(index);
             let uses = uses.next_if(|uses| uses[0].buffer == buffer).unwrap_or(&[]);
             let (first, last) = ends(precedence, uses);
-            let kept = allocated[index] == 1;
+            let outlives = by_node[index] == (true, false);
             Tenant {
                 buffer,
                 bytes: declared.bytes,
                 align: declared.align,
                 from: uses.first().map_or(0, |u| u.at),
                 to: uses.last().map_or(0, |u| u.at),
-                shares: !kept
+                shares: !outlives
                     && first.len().max(last.len()) <= MAX_ENDS
                     && written_before_read(precedence, uses, declared.bytes),
                 first,
