@@ -1,1 +1,3 @@
-//! Placeholder while the crate is being laid out.
+//! Backends that replay a scheduled graph.
+
+pub mod cpu;

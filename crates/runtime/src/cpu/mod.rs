@@ -1,0 +1,3 @@
+//! The CPU backend: host memory, Rust kernels, worker threads.
+
+pub mod kernels;
