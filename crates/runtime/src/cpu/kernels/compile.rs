@@ -164,7 +164,8 @@ pub(super) fn compile(
     // A value is computed where it is to be stored if a loop computes it for each element, and if that does not overwrite
     // an input that a later operation uses.
     let direct_output = |value: usize| {
-        let computed = !matches!(ops[value], Op::Input(_) | Op::Index(_)) && !values.uniform[value];
+        let computed =
+            !matches!(ops[value], Op::Input(_) | Op::Index(_)) && !values.uniform[value];
         let mut places = stored.iter().enumerate().filter(|(_, (v, _))| *v == value);
         places
             .find(|&(output, &(_, dtype))| {

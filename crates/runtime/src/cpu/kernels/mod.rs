@@ -58,6 +58,8 @@ mod scratch;
 mod simd;
 mod storage;
 mod tensor;
+#[cfg(test)]
+mod tests;
 mod user;
 
 use std::fmt;
