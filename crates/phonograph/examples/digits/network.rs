@@ -15,7 +15,7 @@ pub const BATCH: u64 = 128;
 /// Width of the hidden layer.
 const HIDDEN: u64 = 128;
 const CLASSES: u64 = 10;
-const RATE: f32 = 2e-3;
+const RATE: f32 = 5e-3;
 
 /// A tensor that lasts between replays: its name and extents.
 pub type Persistent = (&'static str, &'static [u64]);

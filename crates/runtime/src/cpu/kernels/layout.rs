@@ -45,7 +45,10 @@ impl Space {
         for &axis in &order {
             let step = |v: &View| v.strides()[axis] as usize;
             let merges = space.rank > 0
-                && views.iter().zip(&strides).all(|(v, s)| s[space.rank - 1] == step(v) * extents[axis]);
+                && views
+                    .iter()
+                    .zip(&strides)
+                    .all(|(v, s)| s[space.rank - 1] == step(v) * extents[axis]);
             if merges {
                 space.extents[space.rank - 1] *= extents[axis];
             } else {
@@ -69,12 +72,13 @@ impl Space {
         })
     }
 
-    /// Position of element `index` along each axis.
+    /// Position of element `index` along each axis; the first of a space without elements.
     pub(super) fn position(&self, mut index: usize) -> [usize; MAX_RANK] {
         let mut position = [0; MAX_RANK];
         for axis in (1..self.rank).rev() {
-            position[axis] = index % self.extents[axis];
-            index /= self.extents[axis];
+            let extent = self.extents[axis].max(1);
+            position[axis] = index % extent;
+            index /= extent;
         }
         position[0] = index;
         position
@@ -156,7 +160,9 @@ mod tests {
                 view = view.transpose(a, b).unwrap();
                 order.swap(a, b);
             }
-            let other = if order.is_sorted() { other } else {
+            let other = if order.is_sorted() {
+                other
+            } else {
                 let at = order.iter().position(|&a| order[a] != a).unwrap();
                 other.transpose(at, order[at]).unwrap()
             };
@@ -166,11 +172,16 @@ mod tests {
             let start = u.choose_index(space.elements + 1)?;
             for (view, strides) in [view, other].iter().zip(&strides) {
                 let mut found = Vec::new();
-                space.runs(space.position(start), space.elements - start, [strides], |[offset], done, n| {
-                    assert_eq!(done, found.len());
-                    let step = space.inner(strides);
-                    found.extend((0..n).map(|i| offset + i * step));
-                });
+                space.runs(
+                    space.position(start),
+                    space.elements - start,
+                    [strides],
+                    |[offset], done, n| {
+                        assert_eq!(done, found.len());
+                        let step = space.inner(strides);
+                        found.extend((0..n).map(|i| offset + i * step));
+                    },
+                );
                 let expected: Vec<usize> = (start..space.elements)
                     .map(|index| {
                         let along = |a: usize| index / axes[a].after % axes[a].extent;

@@ -33,7 +33,7 @@ macro_rules! math {
         exp within $exp_min:literal .. $exp_max:literal [$($exp:literal),+],
         log [$($log:literal),+],
         tanh is 1 from $tanh_max:literal,
-        erf [$($near:literal),+] [$($far:literal),+] is 1 from $erf_max:literal
+        erf [$($near:expr),+] [$($far:literal),+] is 1 from $erf_max:literal
     ) => {
         const _: () = {
             /// x = n ln 2 + r with ⎸r⎸ at most ½ ln 2 (and a rounding). The product with the high part is exact.
@@ -130,11 +130,11 @@ macro_rules! math {
 
 math! {
     f32 as i32 u32, mantissa 23, bias 127,
-    ln2 0.693359375 + -2.1219444e-4,
+    ln2 0.693_359_4 + -2.1219444e-4,
     exp within -104.0 .. 89.0 [0.5, 1.6666577e-1, 4.1666375e-2, 8.363205e-3, 1.3941166e-3],
     log [6.6666685e-1, 3.998867e-1, 2.9584266e-1],
     tanh is 1 from 10.0,
-    erf [1.1283792, -3.7612626e-1, 1.1283585e-1, -2.6853812e-2, 5.1883277e-3, -8.0101935e-4, 7.853861e-5]
+    erf [std::f32::consts::FRAC_2_SQRT_PI, -3.7612626e-1, 1.1283585e-1, -2.6853812e-2, 5.1883277e-3, -8.0101935e-4, 7.853861e-5]
         [1.8496055, 2.638967, 8.431176e-1, 4.1503497e-2, -9.89546e-3, 1.8293824e-3, -1.8637897e-4]
         is 1 from 4.0
 }
@@ -153,7 +153,7 @@ math! {
     ],
     tanh is 1 from 22.0,
     erf [
-        1.1283791670955126, -0.3761263890318352, 0.11283791670944185, -0.02686617064311146,
+        std::f64::consts::FRAC_2_SQRT_PI, -0.3761263890318352, 0.11283791670944185, -0.02686617064311146,
         0.005223977606118426, -0.0008548325929311893, 0.00012055293576816174, -1.492471230029015e-05,
         1.6447131549126013e-06, -1.6206313583187198e-07, 1.3710979620445635e-08, -7.779467009284168e-10
     ] [

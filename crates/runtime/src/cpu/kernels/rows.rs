@@ -21,7 +21,8 @@ const SCATTER_PART: usize = 1 << 10;
 const SCATTER_RANGES: usize = 8;
 
 /// Moves or adds `n` elements, with strides in elements.
-type RowFn = unsafe fn(dst: *mut u8, dst_stride: usize, src: *const u8, src_stride: usize, n: usize);
+type RowFn =
+    unsafe fn(dst: *mut u8, dst_stride: usize, src: *const u8, src_stride: usize, n: usize);
 
 /// The list of row numbers.
 struct RowNumbers {
