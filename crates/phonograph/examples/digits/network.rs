@@ -15,7 +15,10 @@ pub const BATCH: u64 = 128;
 /// Width of the hidden layer.
 const HIDDEN: u64 = 128;
 const CLASSES: u64 = 10;
-const RATE: f32 = 5e-3;
+/// Deviation of the noise on the pixels, which range from 0 to 1.
+const NOISE: f32 = 0.15;
+/// Learning rate of the first step; it falls linearly to 0.
+pub const RATE: f32 = 4e-3;
 
 /// A tensor that lasts between replays: its name and extents.
 pub type Persistent = (&'static str, &'static [u64]);
@@ -72,6 +75,8 @@ pub struct Step {
     pub graph: ComputeGraph,
     /// Where in the order of the digits the batch starts, u32.
     pub start: SlotId,
+    /// The learning rate, f32.
+    pub rate: SlotId,
     /// The order of the digits, `[digits]` i32.
     pub order: BufferId,
     pub loss: BufferId,
@@ -94,13 +99,18 @@ pub fn training_step(digits: u64) -> Result<Step, Box<dyn Error>> {
     }
     let [w1, b1, w2, b2] = weights;
     let start = b.slot("start", 0u32);
+    let rate = b.slot("rate", RATE);
     let mut ops = Ops::new(&mut b);
 
     let places = ops.tensor("batch.places", DType::U32, &[BATCH])?;
     let place = phonograph::graph::Expr::build(|e| e.output(e.index(0) + e.param(DType::U32)))?;
     ops.map_into("batch.places", place.into(), &[], &[Arg::Slot(start)], &[places])?;
     let chosen = ops.gather("batch.chosen", order, places)?;
-    let x = ops.gather("batch.pixels", pixels, chosen)?;
+    let clean = ops.gather("batch.pixels", pixels, chosen)?;
+    // A little noise, drawn afresh by every replay, keeps the network from learning the digits by heart.
+    let noise = ops.normal("noise", count, 3, &[BATCH, PIXELS as u64])?;
+    let x =
+        ops.map("batch.noisy", expr::binary(|e, x, n| x + n * e.f32(NOISE)), &[clean, noise], &[])?;
     let y = ops.gather("batch.labels", labels, chosen)?;
 
     let inner = ops.linear("hidden", x, w1, b1)?;
@@ -118,11 +128,10 @@ pub fn training_step(digits: u64) -> Result<Step, Box<dyn Error>> {
     ops.advance("adam.step", count)?;
     let corrections = ops.adam_corrections("adam.corrections", adam, count)?;
     let gradients = [first.weights, first.bias, second.weights, second.bias];
-    let rate = Arg::Scalar(Scalar::F32(RATE));
     for (((name, _), state), gradient) in PARAMETERS.into_iter().zip(states).zip(gradients) {
-        ops.adam(&format!("adam.{name}"), adam, state, gradient, corrections, rate)?;
+        ops.adam(&format!("adam.{name}"), adam, state, gradient, corrections, Arg::Slot(rate))?;
     }
-    Ok(Step { graph: b.build()?, start, order: order.buffer, loss: loss.buffer })
+    Ok(Step { graph: b.build()?, start, rate, order: order.buffer, loss: loss.buffer })
 }
 
 /// Records the classification of `digits` digits into `guesses`, `[digits]` i32.

@@ -68,6 +68,7 @@ pub fn train(
             cpu.slice_mut::<i32>(&memory)?.copy_from_slice(&order);
         }
         exec.set(step.start, batch * BATCH as u32)?;
+        exec.set(step.rate, network::RATE * (1.0 - at as f32 / steps as f32))?;
         let start = Instant::now();
         cpu.replay(&mut exec)?;
         times.push(start.elapsed().as_nanos() as u64);
