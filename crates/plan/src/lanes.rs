@@ -20,6 +20,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use thiserror::Error;
@@ -53,6 +54,9 @@ pub struct Lanes {
     pub order: Vec<u32>,
     /// The lane of each task, by task (not by position in the order).
     pub lane: Vec<LaneId>,
+    /// Progress of a lane may be published this many tasks at a time: even the most expensive tasks are no longer, so
+    /// many together, than a hand-over. 1 if one of them is longer alone.
+    pub grain: NonZeroU32,
 }
 
 /// Why tasks could not be assigned to lanes.
@@ -146,7 +150,9 @@ pub fn assign_lanes(input: LaneInput<'_>) -> Result<Lanes, LanesError> {
             lane[task as usize] = placed.lane[chain as usize];
         }
     }
-    Ok(Lanes { order, lane })
+    let longest = input.cost.iter().copied().max().unwrap_or(0).max(1);
+    let grain = u32::try_from(input.handover / longest).unwrap_or(u32::MAX);
+    Ok(Lanes { order, lane, grain: NonZeroU32::new(grain).unwrap_or(NonZeroU32::MIN) })
 }
 
 fn check(input: &LaneInput<'_>) -> Result<(), LanesError> {

@@ -289,3 +289,15 @@ fn refusals() {
     check(&[0, 0, 1, 1], &[1], 1, LanesError::Cycle { task: 1 });
     check(&[0, 0, 2, 3], &[0, 2, 1], 1, LanesError::Cycle { task: 1 });
 }
+
+#[test]
+fn grain() {
+    for (cost, handover, grain) in
+        [(1, 0, 1), (0, 100, 100), (2, 100, 50), (70, 100, 1), (900, 100, 1)]
+    {
+        let mut tasks = vec![(0, vec![]); 3];
+        tasks.push((cost, vec![]));
+        let lanes = Graph::new(tasks).assign(2, handover).expect("no cycle");
+        assert_eq!(lanes.grain.get(), grain, "cost {cost}, hand-over {handover}");
+    }
+}
