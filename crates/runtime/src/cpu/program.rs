@@ -1,12 +1,13 @@
 //! A schedule of tasks for a team of workers, frozen so that replaying it is loads and calls.
 //!
 //! In: tasks in an *issue order* that is topological, each with its worker and its predecessors. Out: for each worker
-//! a list of [`Step`]s. A dependency inside a worker costs nothing, since a worker keeps the issue order. A dependency
+//! a list of steps. A dependency inside a worker costs nothing, since a worker keeps the issue order. A dependency
 //! between workers is a *progress counter*: each worker counts the tasks it has finished, and whoever needs the k-th
-//! waits until that worker's counter has reached k, or, to wait less often, a rounder number. Counters only grow, so a wait also covers every smaller one of the
-//! same pair of workers, and those are dropped; a count is published only where some worker waits for it.
+//! waits until that worker's counter has reached k, or, to wait less often, a rounder number. Counters only grow, so a
+//! wait also covers every smaller one of the same pair of workers, and those are dropped; a count is published only
+//! where some worker waits for it.
 //!
-//! Cost: building is linear in tasks and edges, with 9 bytes of scratch a task and 8 a remaining wait; the program
+//! Cost: building is linear in tasks and edges, with 9 bytes of scratch a task and 12 a remaining wait; the program
 //! holds 12 bytes a step and nothing a task, because consecutive tasks of one worker are one step.
 //!
 //! # Why a program cannot deadlock
