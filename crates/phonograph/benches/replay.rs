@@ -113,9 +113,12 @@ impl RayonGraph {
     }
 
     fn replay(&self, pool: &rayon::ThreadPool, body: &(impl Fn(u32) + Sync)) {
+        // A spawn for each root of a wide graph would measure the spawning alone.
+        let share = self.roots.len().div_ceil(16 * pool.current_num_threads()).max(1);
         pool.scope(|scope| {
-            for &root in &self.roots {
-                scope.spawn(move |scope| self.run(scope, root, body));
+            for roots in self.roots.chunks(share) {
+                scope
+                    .spawn(move |scope| roots.iter().for_each(|&root| self.run(scope, root, body)));
             }
         });
     }
@@ -166,7 +169,7 @@ fn freeze(graph: &Graph, workers: u32) -> Result<Frozen, Failure> {
     let lanes_ms = began.elapsed().as_secs_f64() * 1e3;
     let began = Instant::now();
     let mut position = vec![0; graph.tasks()];
-    let mut builder = ProgramBuilder::new(workers)?;
+    let mut builder = ProgramBuilder::new(workers, lanes.grain)?;
     for &task in &lanes.order {
         let predecessors = graph.predecessors(task).iter().map(|&p| TaskId(position[p as usize]));
         position[task as usize] =

@@ -6,20 +6,22 @@
 //!
 //! 1. *Chains.* A task whose only predecessor has it as only successor joins that predecessor: nothing else could run
 //!    between them, so they are placed as one, and a chain never changes lanes.
-//! 2. *Coarse chains*, on average as long as a hand-over or longer, are scheduled one by one: the ready chain with the
-//!    longest path to the end goes to the lane on which it can start first, a hand-over counted wherever a predecessor
-//!    ran elsewhere (list scheduling by upward rank, after HEFT: Topcuoglu, Hariri and Wu, 2002, without insertion).
-//!    Chains that start equally early stay on the lane of the predecessor that they wait for.
-//! 3. *Finer chains* are placed a level at a time, because choosing a lane for each would cut the lanes into pieces
-//!    shorter than the waits between them. A first-in-first-out topological sort orders them by level and inside a
-//!    level by their last predecessor. Each level is cut into contiguous parts of equal cost, one a lane, or fewer so that
-//!    no part is shorter than a hand-over; a level of one part stays on the lane of its first predecessor.
+//! 2. *Levels.* A first-in-first-out topological sort orders chains by level and inside a level by their last
+//!    predecessor. Each level is cut into contiguous parts of equal cost, one a lane, or fewer so that no part is shorter
+//!    than a hand-over; a level of one part stays on the lane of its first predecessor. This keeps neighbours together
+//!    and hands over only at the cuts.
+//! 3. *List.* If chains are on average as long as a hand-over or longer, they are also scheduled one by one: the ready
+//!    chain with the longest path to the end goes to the lane on which it can start first, a hand-over counted wherever a
+//!    predecessor ran elsewhere (upward rank after HEFT: Topcuoglu, Hariri and Wu, 2002, but without insertion). Equals
+//!    stay with the predecessor that they wait for. This balances uneven branches, but hands over anywhere: of the two,
+//!    the one with the lower price is taken, which is the simulated makespan and what the hand-overs cost the lanes.
 //!
-//! Cost: linear in tasks and edges for fine graphs; for coarse ones a heap operation and a look at each lane more for
-//! every chain. Scratch is about 40 bytes a task and 4 an edge.
+//! Cost: linear in tasks and edges for fine graphs; for coarse ones two heap operations and a look at each lane more for
+//! every chain. Scratch is about 60 bytes a task and 8 an edge.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use thiserror::Error;
@@ -53,6 +55,9 @@ pub struct Lanes {
     pub order: Vec<u32>,
     /// The lane of each task, by task (not by position in the order).
     pub lane: Vec<LaneId>,
+    /// Progress of a lane may be published this many tasks at a time: even the most expensive tasks are no longer, so
+    /// many together, than a hand-over. 1 if one of them is longer alone.
+    pub grain: NonZeroU32,
 }
 
 /// Why tasks could not be assigned to lanes.
@@ -133,10 +138,13 @@ pub fn assign_lanes(input: LaneInput<'_>) -> Result<Lanes, LanesError> {
         return Err(LanesError::Cycle { task });
     }
     let total = chains.cost.iter().fold(0_u64, |sum, &cost| sum.saturating_add(cost));
-    let placed = if total / (chains.len() as u64).max(1) >= input.handover {
-        schedule(&chains, &sorted, input.lanes, input.handover)
-    } else {
-        cut(&chains, sorted, input.lanes, input.handover)
+    let coarse = total / (chains.len() as u64).max(1) >= input.handover;
+    let listed = coarse.then(|| schedule(&chains, &sorted, input.lanes, input.handover));
+    let cut = cut(&chains, sorted, input.lanes, input.handover);
+    let price = |placed: &Placed| price(&chains, placed, input.lanes, input.handover);
+    let placed = match listed {
+        Some(listed) if price(&listed) <= price(&cut) => listed,
+        _ => cut,
     };
     let mut order = Vec::with_capacity(tasks);
     let mut lane = vec![LaneId(0); tasks];
@@ -146,7 +154,9 @@ pub fn assign_lanes(input: LaneInput<'_>) -> Result<Lanes, LanesError> {
             lane[task as usize] = placed.lane[chain as usize];
         }
     }
-    Ok(Lanes { order, lane })
+    let longest = input.cost.iter().copied().max().unwrap_or(0).max(1);
+    let grain = u32::try_from(input.handover / longest).unwrap_or(u32::MAX);
+    Ok(Lanes { order, lane, grain: NonZeroU32::new(grain).unwrap_or(NonZeroU32::MIN) })
 }
 
 fn check(input: &LaneInput<'_>) -> Result<(), LanesError> {
@@ -360,7 +370,8 @@ fn cut(chains: &Chains, sorted: Sorted, lanes: u32, handover: u64) -> Placed {
     for level in &sorted.levels {
         let level = &sorted.order[level.clone()];
         let total: u128 = level.iter().map(|&chain| u128::from(chains.cost[chain as usize])).sum();
-        let parts = (total / u128::from(handover.max(1))).clamp(1, lanes);
+        let most = lanes.min(level.len() as u128);
+        let parts = (total / u128::from(handover.max(1))).clamp(1, most);
         let home = match sorted.last_predecessor[level[0] as usize] {
             NONE => LaneId(0),
             predecessor => lane[predecessor as usize],
@@ -429,6 +440,31 @@ fn schedule(chains: &Chains, sorted: &Sorted, lanes: u32, handover: u64) -> Plac
         }
     }
     placed
+}
+
+/// When the last chain ends, plus what the edges between lanes cost the lanes that receive them: a hand-over each, spread
+/// over all lanes.
+fn price(chains: &Chains, placed: &Placed, lanes: u32, handover: u64) -> u128 {
+    let mut free = vec![0_u64; lanes as usize];
+    let mut end = vec![0_u64; chains.len()];
+    let mut received = 0_u128;
+    for &chain in &placed.order {
+        let lane = placed.lane[chain as usize];
+        let mut start = free[lane.0 as usize];
+        for &predecessor in chains.predecessors.of(chain) {
+            let other = placed.lane[predecessor as usize] != lane;
+            received += u128::from(other);
+            start = start.max(end[predecessor as usize].saturating_add(if other {
+                handover
+            } else {
+                0
+            }));
+        }
+        end[chain as usize] = start.saturating_add(chains.cost[chain as usize]);
+        free[lane.0 as usize] = end[chain as usize];
+    }
+    let makespan = free.into_iter().max().unwrap_or(0);
+    u128::from(makespan) + received * u128::from(handover) / u128::from(lanes)
 }
 
 /// The lane on which a chain with these predecessors can start first, and when. Of equals the lane of the predecessor

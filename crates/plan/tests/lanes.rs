@@ -140,6 +140,13 @@ fn a_narrow_level_stays_where_its_predecessors_ran() {
 
 #[test]
 fn a_reduction_tree_keeps_its_halves() {
+    for cost in [2, 1000] {
+        check_tree(cost);
+    }
+}
+
+#[track_caller]
+fn check_tree(cost: u64) {
     let leaves = 1 << 12;
     let mut levels = vec![vec![vec![]; leaves]];
     let mut first = 0;
@@ -149,19 +156,26 @@ fn a_reduction_tree_keeps_its_halves() {
         first += level.len() as u32;
         levels.push(pairs);
     }
-    let outcome = Graph::new(levels.concat().into_iter().map(|p| (2, p))).check(2, 100);
+    let outcome = Graph::new(levels.concat().into_iter().map(|p| (cost, p))).check(2, 100);
     assert!(outcome.per_lane[0].abs_diff(outcome.per_lane[1]) < 200, "{:?}", outcome.per_lane);
     assert!(outcome.handed_over <= 64, "{}", outcome.handed_over);
 }
 
 #[test]
 fn a_wavefront_is_handed_over_only_at_the_cut() {
+    for cost in [2, 1000] {
+        check_wavefront(cost);
+    }
+}
+
+#[track_caller]
+fn check_wavefront(cost: u64) {
     let side = 256_u32;
     let cells = (0..side * side).map(|cell| {
         let (row, column) = (cell / side, cell % side);
         let above = (row > 0).then(|| cell - side);
         let left = (column > 0).then(|| cell - 1);
-        (2, above.into_iter().chain(left).collect::<Vec<_>>())
+        (cost, above.into_iter().chain(left).collect::<Vec<_>>())
     });
     let outcome = Graph::new(cells).check(2, 100);
     assert!(outcome.per_lane[0].abs_diff(outcome.per_lane[1]) < 10_000, "{:?}", outcome.per_lane);
@@ -288,4 +302,16 @@ fn refusals() {
     check(&[0, 1, 2, 3], &[2, 0, 1], 1, LanesError::Cycle { task: 0 });
     check(&[0, 0, 1, 1], &[1], 1, LanesError::Cycle { task: 1 });
     check(&[0, 0, 2, 3], &[0, 2, 1], 1, LanesError::Cycle { task: 1 });
+}
+
+#[test]
+fn grain() {
+    for (cost, handover, grain) in
+        [(1, 0, 1), (0, 100, 100), (2, 100, 50), (70, 100, 1), (900, 100, 1)]
+    {
+        let mut tasks = vec![(0, vec![]); 3];
+        tasks.push((cost, vec![]));
+        let lanes = Graph::new(tasks).assign(2, handover).expect("no cycle");
+        assert_eq!(lanes.grain.get(), grain, "cost {cost}, hand-over {handover}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Replays of random programs: every task once, after its predecessors, whatever fails.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::panic;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -43,8 +44,9 @@ fn random_tasks(u: &mut Unstructured<'_>, workers: u32, most: u32) -> Result<Ass
 }
 
 impl Assigned {
-    fn freeze(&self, workers: u32) -> Program {
-        let mut builder = ProgramBuilder::new(workers).expect("worker count");
+    fn freeze(&self, workers: u32, grain: u32) -> Program {
+        let grain = NonZeroU32::new(grain).expect("a grain");
+        let mut builder = ProgramBuilder::new(workers, grain).expect("worker count");
         for (predecessors, &worker) in self.predecessors.iter().zip(&self.worker) {
             let predecessors = predecessors.iter().map(|&p| TaskId(p));
             builder.task(WorkerId(worker), predecessors).expect("a topological order");
@@ -154,7 +156,7 @@ fn random_programs() {
             let mut team = Team::new(workers).expect("team");
             arbtest(|u| {
                 let tasks = random_tasks(u, workers, 200)?;
-                let program = tasks.freeze(workers);
+                let program = tasks.freeze(workers, *u.choose(&[1, 1, 3, 20])?);
                 let none = BTreeSet::new();
                 check(&mut team, &program, &tasks, &none);
                 let n = tasks.predecessors.len() as u32;
@@ -181,7 +183,7 @@ fn one_team_many_programs() {
     let mut team = Team::new(6).expect("team");
     arbtest(|u| {
         let (few, many) = (random_tasks(u, 2, 60)?, random_tasks(u, 6, 60)?);
-        let programs = (few.freeze(2), many.freeze(6));
+        let programs = (few.freeze(2, 1), many.freeze(6, 5));
         for _ in 0..5 {
             check(&mut team, &programs.0, &few, &BTreeSet::new());
             check(&mut team, &programs.1, &many, &BTreeSet::new());
@@ -202,7 +204,7 @@ fn sixty_four_workers() {
                 .collect(),
             worker: (0..2000).map(|task| (task * 29 + task / 64) % workers).collect(),
         };
-        let program = tasks.freeze(workers);
+        let program = tasks.freeze(workers, 1);
         let mut team = Team::new(workers).expect("team");
         let began = Instant::now();
         for round in 0..20 {
@@ -220,7 +222,7 @@ fn long_tasks() {
         predecessors: vec![vec![], vec![0], vec![1], vec![0, 2], vec![3]],
         worker: vec![0, 1, 2, 0, 1],
     };
-    let program = tasks.freeze(3);
+    let program = tasks.freeze(3, 1);
     let mut team = Team::new(3).expect("team");
     for _ in 0..3 {
         let done = AtomicU32::new(0);
@@ -243,7 +245,7 @@ fn callers_change() {
         predecessors: vec![vec![], vec![0], vec![1], vec![2], vec![3]],
         worker: vec![1, 0, 1, 0, 1],
     };
-    let program = tasks.freeze(2);
+    let program = tasks.freeze(2, 1);
     let mut team = Team::new(2).expect("team");
     for _ in 0..200 {
         std::thread::scope(|scope| {
@@ -260,7 +262,7 @@ fn callers_change() {
 fn refusals() {
     assert!(matches!(Team::new(0), Err(TeamError::WorkerCount { workers: 0 })));
     assert!(matches!(Team::new(1025), Err(TeamError::WorkerCount { workers: 1025 })));
-    let program = ProgramBuilder::new(3).expect("worker count").freeze();
+    let program = ProgramBuilder::new(3, NonZeroU32::MIN).expect("worker count").freeze();
     let mut team = Team::new(2).expect("team");
     let outcome = team.replay(&program, &|_| Err("ran"));
     assert_eq!(outcome, Err(TeamReplayError::TeamTooSmall { program: 3, team: 2 }));
@@ -270,7 +272,7 @@ fn refusals() {
 #[test]
 fn hostile_payloads() {
     quietly(|| {
-        let mut builder = ProgramBuilder::new(2).expect("worker count");
+        let mut builder = ProgramBuilder::new(2, NonZeroU32::MIN).expect("worker count");
         let first = builder.task(WorkerId(1), []).expect("task");
         builder.task(WorkerId(0), [first]).expect("task");
         let program = builder.freeze();

@@ -16,11 +16,13 @@
 //! acquires, so it sees the registration of every waiter whose bit it took, also of the second who found the bit set.
 //! An unpark that comes late wakes a thread that sleeps on something else or not at all; everybody looks again.
 //!
+//! A waiter that watches for long in vain learns to sleep sooner, see [`Restraint`].
+//!
 //! The signals of a team are the progress of each worker, and one that opens a replay. A worker's progress ends at
 //! [`FINISHED`] or [`ABORTED`], above all counts, so whoever waits for a worker always gets away, and can see that
 //! what it waited for did not happen. After it has raised that, a worker touches nothing that belongs to the replay.
 
-use std::sync::OnceLock;
+use std::sync::{OnceLock, atomic};
 
 use crossbeam_utils::CachePadded;
 
@@ -51,6 +53,7 @@ struct Waiter {
     on: AtomicU32,
     /// Set by the worker's own thread before it first waits; never for worker 0, whose thread may change.
     thread: OnceLock<Thread>,
+    restraint: Restraint,
 }
 
 /// The signals of a team of N workers, and who sleeps on them.
@@ -67,7 +70,11 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new(workers: u32, patience: Patience) -> Self {
-        let waiter = || Waiter { on: AtomicU32::new(NOT_WAITING), thread: OnceLock::new() };
+        let waiter = || Waiter {
+            on: AtomicU32::new(NOT_WAITING),
+            thread: OnceLock::new(),
+            restraint: Restraint::default(),
+        };
         Self {
             signals: (0..=workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             waiters: (0..workers).map(|_| CachePadded::new(waiter())).collect(),
@@ -95,13 +102,13 @@ impl Gate {
 
     /// Waits, as `worker`, for replay number `replay`.
     pub(crate) fn wait_open(&self, worker: u32, replay: u64) {
-        self.wait(worker, self.opening(), replay);
+        self.watch(worker, self.opening(), replay, self.patience);
     }
 
     /// Waits, as worker 0, until every other worker has raised its final number.
     pub(crate) fn wait_rest(&self) {
         for worker in 1..self.opening() {
-            self.wait(0, worker, FINISHED);
+            self.watch(0, worker, FINISHED, self.patience);
         }
     }
 
@@ -128,22 +135,34 @@ impl Gate {
         }
     }
 
-    /// Waits, as `worker`, until signal `on` is at least `number`, and returns what it is. What the raiser wrote
-    /// before is visible then.
+    /// Waits, as `worker`, until worker `other` has raised its progress to `number`, and returns what it is. What the
+    /// other wrote before is visible then.
     #[inline]
-    pub(crate) fn wait(&self, worker: u32, on: u32, number: u64) -> u64 {
-        let seen = self.signals[on as usize].load(Ordering::Acquire) >> 1;
-        if seen >= number { seen } else { self.watch(worker, on, number) }
+    pub(crate) fn wait(&self, worker: u32, other: u32, number: u64) -> u64 {
+        let seen = self.signals[other as usize].load(Ordering::Acquire) >> 1;
+        if seen >= number { seen } else { self.wait_long(worker, other, number) }
     }
 
     #[cold]
-    fn watch(&self, worker: u32, on: u32, number: u64) -> u64 {
+    fn wait_long(&self, worker: u32, other: u32, number: u64) -> u64 {
+        let restraint = &self.waiters[worker as usize].restraint;
+        if restraint.holds() {
+            let short = Patience { pauses: 0, ..self.patience };
+            return self.watch(worker, other, number, short).0;
+        }
+        let (seen, slept) = self.watch(worker, other, number, self.patience);
+        restraint.learn(slept);
+        seen
+    }
+
+    /// Waits, as `worker`, until signal `on` is at least `number`. Returns what it is, and whether the worker slept.
+    fn watch(&self, worker: u32, on: u32, number: u64, patience: Patience) -> (u64, bool) {
         let signal = &self.signals[on as usize];
-        let Patience { looks, pauses, yields } = self.patience;
+        let Patience { looks, pauses, yields } = patience;
         for look in 0..looks + pauses + yields {
             let seen = signal.load(Ordering::Acquire) >> 1;
             if seen >= number {
-                return seen;
+                return (seen, false);
             }
             if look >= looks + pauses {
                 yield_now();
@@ -153,13 +172,52 @@ impl Gate {
         }
         let registration = &self.waiters[worker as usize].on;
         registration.store(on, Ordering::Relaxed);
+        let mut slept = false;
         loop {
             let seen = signal.fetch_or(SLEEPERS, Ordering::AcqRel) >> 1;
             if seen >= number {
                 registration.store(NOT_WAITING, Ordering::Relaxed);
-                return seen;
+                return (seen, slept);
             }
             park();
+            slept = true;
         }
+    }
+}
+
+/// Whether watching pays at present.
+///
+/// When both workers run, a signal arrives within the patience and sleeping instead would cost a wake-up, some twenty
+/// times a short task, on every hand-over; and since that delays the other worker past its own patience, both would go
+/// on sleeping. When somebody else's thread has the core of the worker waited for, watching is in vain and keeps the
+/// second core from it. So each wait that had to sleep makes more of the following ones short, up to
+/// [`Restraint::MOST`], and each that didn't makes them fewer. On two cores beside a third busy thread a wavefront of
+/// short tasks replays several times faster for it.
+///
+/// Only the worker itself uses this, so it is no part of the protocol and not visible to the model checker.
+#[derive(Debug, Default)]
+struct Restraint {
+    /// How many of the next waits are short.
+    short: atomic::AtomicU32,
+    /// How many became short after the last long one that slept, less what was learnt since.
+    backoff: atomic::AtomicU32,
+}
+
+impl Restraint {
+    const MOST: u32 = 255;
+
+    /// Counts a wait and says whether it should be short.
+    fn holds(&self) -> bool {
+        let short = self.short.load(Ordering::Relaxed);
+        self.short.store(short.saturating_sub(1), Ordering::Relaxed);
+        short > 0
+    }
+
+    /// Takes note of a long wait.
+    fn learn(&self, slept: bool) {
+        let backoff = self.backoff.load(Ordering::Relaxed);
+        let backoff = if slept { (2 * backoff + 1).min(Self::MOST) } else { backoff / 2 };
+        self.backoff.store(backoff, Ordering::Relaxed);
+        self.short.store(if slept { backoff } else { 0 }, Ordering::Relaxed);
     }
 }

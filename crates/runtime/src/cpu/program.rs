@@ -1,22 +1,25 @@
 //! A schedule of tasks for a team of workers, frozen so that replaying it is loads and calls.
 //!
 //! In: tasks in an *issue order* that is topological, each with its worker and its predecessors. Out: for each worker
-//! a list of [`Step`]s. A dependency inside a worker costs nothing, since a worker keeps the issue order. A dependency
+//! a list of steps. A dependency inside a worker costs nothing, since a worker keeps the issue order. A dependency
 //! between workers is a *progress counter*: each worker counts the tasks it has finished, and whoever needs the k-th
-//! waits until that worker's counter has reached k. Counters only grow, so a wait also covers every smaller one of the
-//! same pair of workers, and those are dropped; a count is published only where some worker waits for it.
+//! waits until that worker's counter has reached k, or, to wait less often, a rounder number. Counters only grow, so a
+//! wait also covers every smaller one of the same pair of workers, and those are dropped; a count is published only
+//! where some worker waits for it.
 //!
-//! Cost: building is linear in tasks and edges, with 9 bytes of scratch a task and 8 a remaining wait; the program
+//! Cost: building is linear in tasks and edges, with 9 bytes of scratch a task and 12 a remaining wait; the program
 //! holds 12 bytes a step and nothing a task, because consecutive tasks of one worker are one step.
 //!
 //! # Why a program cannot deadlock
 //!
-//! A worker runs its tasks in issue order, and each wait stands directly before the task that needs it. Suppose that
-//! every worker that isn't finished waits, and take the earliest task in issue order that has not run. Everything
-//! before it has run, its predecessors among it, because they were issued earlier. So its worker stands at this task,
-//! and the worker of each predecessor has gone past that predecessor's publication (a step that never blocks). Its wait
-//! is therefore over: a contradiction. This needs that no wait is moved to an earlier task and that a count is
-//! published directly after its task; the builder does neither.
+//! A worker runs its tasks in issue order, and each wait stands directly before a task and is for tasks that were issued
+//! before it. Suppose that every worker that isn't finished waits, and take the earliest task in issue order that has
+//! not run. Everything before it has run, so its worker stands at this task, and the workers that it waits for have gone
+//! past the publications it needs (a publication never blocks and stands directly after its task). Its waits are
+//! therefore over: a contradiction. This needs that no wait is moved to an earlier task and none asks for a later one;
+//! the builder does neither, also where it rounds waits up to its grain.
+
+use std::num::NonZeroU32;
 
 use thiserror::Error;
 
@@ -138,20 +141,22 @@ impl Program {
     }
 }
 
-/// A wait before `task` for the worker of `predecessor` to have finished it.
+/// A wait before `task` for `worker` to have finished `count` of its tasks.
 #[derive(Clone, Copy, Debug)]
 struct PendingWait {
     task: TaskId,
-    predecessor: TaskId,
+    worker: WorkerId,
+    count: u32,
 }
 
 /// Builds a [`Program`] task by task, in issue order.
 ///
 /// ```
+/// use std::num::NonZeroU32;
 /// use phonograph_runtime::cpu::{ProgramBuilder, ProgramError, TaskId, WorkerId};
 ///
 /// # fn main() -> Result<(), ProgramError> {
-/// let mut builder = ProgramBuilder::new(2)?;
+/// let mut builder = ProgramBuilder::new(2, NonZeroU32::MIN)?;
 /// let load = builder.task(WorkerId(0), [])?;
 /// let left = builder.task(WorkerId(0), [load])?;
 /// let right = builder.task(WorkerId(1), [load])?;
@@ -167,6 +172,7 @@ struct PendingWait {
 #[derive(Debug)]
 pub struct ProgramBuilder {
     workers: u32,
+    grain: NonZeroU32,
     /// Worker of each task.
     worker: Vec<WorkerId>,
     /// For each task, which of its worker's tasks it is, counted from 1: the count that says it is finished.
@@ -183,17 +189,22 @@ impl ProgramBuilder {
     /// The most workers of a program. Building keeps a square table of what each worker has waited for: 4 MiB at most.
     pub const MAX_WORKERS: u32 = 1024;
 
-    /// A builder for a team of `workers`.
+    /// A builder for a team of `workers` whose progress is handed over in steps of about `grain` tasks.
+    ///
+    /// A wait is for a multiple of `grain` tasks, or for all that have been issued to that worker so far. A grain of 1 starts
+    /// every task as early as possible; it is right for tasks longer than a hand-over, some 100 ns. For shorter tasks a
+    /// grain of about as many as fit into a hand-over saves more waits than it delays tasks.
     ///
     /// # Errors
     /// [`ProgramError::WorkerCount`] for 0 or more than [`MAX_WORKERS`](Self::MAX_WORKERS).
-    pub fn new(workers: u32) -> Result<Self, ProgramError> {
+    pub fn new(workers: u32, grain: NonZeroU32) -> Result<Self, ProgramError> {
         if workers == 0 || workers > Self::MAX_WORKERS {
             return Err(ProgramError::WorkerCount { workers });
         }
         let n = workers as usize;
         Ok(Self {
             workers,
+            grain,
             worker: Vec::new(),
             count: Vec::new(),
             issued: vec![0; n],
@@ -231,13 +242,13 @@ impl ProgramBuilder {
             if other == worker || count <= *covered {
                 continue;
             }
+            // No task that is issued later may be waited for, or workers could wait for one another.
+            let whole = count.checked_next_multiple_of(self.grain.get()).unwrap_or(u32::MAX);
+            let count = whole.min(self.issued[other.index()]);
             *covered = count;
-            let earlier = self.waits[own_waits..]
-                .iter_mut()
-                .find(|wait| self.worker[wait.predecessor.index()] == other);
-            match earlier {
-                Some(wait) => wait.predecessor = predecessor,
-                None => self.waits.push(PendingWait { task, predecessor }),
+            match self.waits[own_waits..].iter_mut().find(|wait| wait.worker == other) {
+                Some(wait) => wait.count = count,
+                None => self.waits.push(PendingWait { task, worker: other, count }),
             }
         }
         let issued = &mut self.issued[worker.index()];
@@ -249,9 +260,10 @@ impl ProgramBuilder {
 
     /// Compiles the steps of each worker. Linear in tasks and waits.
     pub fn freeze(self) -> Program {
-        let mut awaited = vec![false; self.worker.len()];
+        let mut awaited: Vec<Vec<bool>> =
+            self.issued.iter().map(|&tasks| vec![false; tasks as usize + 1]).collect();
         for wait in &self.waits {
-            awaited[wait.predecessor.index()] = true;
+            awaited[wait.worker.index()][wait.count as usize] = true;
         }
         let mut steps = vec![Vec::new(); self.workers as usize];
         let mut waits = self.waits.iter().peekable();
@@ -260,18 +272,15 @@ impl ProgramBuilder {
             let end = TaskId(task.0 + 1);
             let own = &mut steps[worker.index()];
             while let Some(wait) = waits.next_if(|wait| wait.task == task) {
-                let predecessor = wait.predecessor.index();
-                own.push(Step::Wait {
-                    worker: self.worker[predecessor],
-                    count: self.count[predecessor],
-                });
+                own.push(Step::Wait { worker: wait.worker, count: wait.count });
             }
             match own.last_mut() {
                 Some(Step::Run { end: open, .. }) if *open == task => *open = end,
                 _ => own.push(Step::Run { first: task, end }),
             }
-            if awaited[index] {
-                own.push(Step::Publish { count: self.count[index] });
+            let count = self.count[index];
+            if awaited[worker.index()][count as usize] {
+                own.push(Step::Publish { count });
             }
         }
         Program {
@@ -288,8 +297,9 @@ mod tests {
     use super::*;
 
     /// Builds from `(worker, predecessors)` and prints the steps of each worker.
-    fn compiled(workers: u32, tasks: &[(u32, &[u32])]) -> String {
-        let mut builder = ProgramBuilder::new(workers).expect("worker count");
+    fn compiled(workers: u32, grain: u32, tasks: &[(u32, &[u32])]) -> String {
+        let grain = NonZeroU32::new(grain).expect("a grain");
+        let mut builder = ProgramBuilder::new(workers, grain).expect("worker count");
         for &(worker, predecessors) in tasks {
             builder.task(WorkerId(worker), predecessors.iter().map(|&p| TaskId(p))).expect("task");
         }
@@ -307,7 +317,29 @@ mod tests {
 
     #[track_caller]
     fn check(workers: u32, tasks: &[(u32, &[u32])], expected: &str) {
-        assert_eq!(compiled(workers, tasks), expected);
+        assert_eq!(compiled(workers, 1, tasks), expected);
+    }
+
+    #[test]
+    fn grain() {
+        let tasks: &[(u32, &[u32])] =
+            &[(0, &[]), (0, &[]), (0, &[]), (1, &[0]), (1, &[1]), (0, &[]), (1, &[2])];
+        let expected = [
+            (
+                1,
+                "run 0..1, publish 1, run 1..2, publish 2, run 2..3, publish 3, run 5..6 | wait w0>=1, run 3..4, wait w0>=2, run 4..5, wait w0>=3, run 6..7",
+            ),
+            (
+                2,
+                "run 0..2, publish 2, run 2..3, run 5..6, publish 4 | wait w0>=2, run 3..5, wait w0>=4, run 6..7",
+            ),
+            // Not 4: that task comes later than the first that waits.
+            (4, "run 0..3, publish 3, run 5..6 | wait w0>=3, run 3..5, run 6..7"),
+            (u32::MAX, "run 0..3, publish 3, run 5..6 | wait w0>=3, run 3..5, run 6..7"),
+        ];
+        for (grain, expected) in expected {
+            assert_eq!(compiled(2, grain, tasks), expected, "grain {grain}");
+        }
     }
 
     #[test]
@@ -344,12 +376,15 @@ mod tests {
 
     #[test]
     fn refusals_leave_the_builder_unchanged() {
-        assert_eq!(ProgramBuilder::new(0).err(), Some(ProgramError::WorkerCount { workers: 0 }));
         assert_eq!(
-            ProgramBuilder::new(1025).err(),
+            ProgramBuilder::new(0, NonZeroU32::MIN).err(),
+            Some(ProgramError::WorkerCount { workers: 0 })
+        );
+        assert_eq!(
+            ProgramBuilder::new(1025, NonZeroU32::MIN).err(),
             Some(ProgramError::WorkerCount { workers: 1025 })
         );
-        let mut builder = ProgramBuilder::new(2).expect("worker count");
+        let mut builder = ProgramBuilder::new(2, NonZeroU32::MIN).expect("worker count");
         let first = builder.task(WorkerId(0), []).expect("task");
         let own = TaskId(1);
         assert_eq!(

@@ -128,11 +128,12 @@ struct Shared {
 ///
 /// ```
 /// use std::convert::Infallible;
+/// use std::num::NonZeroU32;
 /// use std::sync::atomic::{AtomicU32, Ordering};
 /// use phonograph_runtime::cpu::{ProgramBuilder, TaskId, Team, WorkerId};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let mut builder = ProgramBuilder::new(2)?;
+/// let mut builder = ProgramBuilder::new(2, NonZeroU32::MIN)?;
 /// let a = builder.task(WorkerId(0), [])?;
 /// let b = builder.task(WorkerId(1), [])?;
 /// builder.task(WorkerId(0), [a, b])?;
@@ -423,11 +424,12 @@ fn serve(shared: &Shared, worker: WorkerId) {
     }
 }
 
-/// How long to watch before sleeping: long enough that a pipeline of short tasks never sleeps, unless the one waited
-/// for may need this very core.
+/// How long to watch before sleeping. With a core for each worker: longer than it takes to wake a thread, some 20 µs on
+/// an idle virtual machine, or two workers that once slept would find each other asleep for ever after. A pause is 10 to
+/// 50 ns. With fewer cores, the worker waited for may need this very core.
 fn patience(workers: usize, cores: usize) -> Patience {
     if workers <= cores {
-        Patience { looks: 256, pauses: 1024, yields: 16 }
+        Patience { looks: 256, pauses: 4096, yields: 0 }
     } else {
         Patience { looks: 8, pauses: 0, yields: 2 }
     }
