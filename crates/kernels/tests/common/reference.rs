@@ -125,7 +125,13 @@ pub fn evaluate(
             Op::Unary(op, a) => unary(functions, op, of(a)),
             Op::Binary(op, a, b) => binary(op, of(a), of(b)),
             Op::Compare(op, a, b) => Scalar::Bool(compare(op, of(a), of(b))),
-            Op::Select(c, a, b) => if of(c) == Scalar::Bool(true) { of(a) } else { of(b) },
+            Op::Select(c, a, b) => {
+                if of(c) == Scalar::Bool(true) {
+                    of(a)
+                } else {
+                    of(b)
+                }
+            }
             Op::Cast(to, a) => cast(of(a), to),
             Op::Philox { index, counter, key } => {
                 let word = |v| if let Scalar::U32(v) = of(v) { v } else { panic!("not u32") };
@@ -404,11 +410,12 @@ impl Machine {
                 ReduceOp::Sum if input.dtype.is_float() => {
                     rounded((0..len).map(|i| number(element(i))).sum(), output.dtype)
                 }
-                ReduceOp::Sum => {
-                    (0..len).map(element).fold(Scalar::zero(output.dtype), |a, b| binary(BinaryOp::Add, a, b))
-                }
+                ReduceOp::Sum => (0..len)
+                    .map(element)
+                    .fold(Scalar::zero(output.dtype), |a, b| binary(BinaryOp::Add, a, b)),
                 ReduceOp::Max | ReduceOp::ArgMax => {
-                    let best = (1..len).fold(0, |best, i| if above(element(i), element(best)) { i } else { best });
+                    let best = (1..len)
+                        .fold(0, |best, i| if above(element(i), element(best)) { i } else { best });
                     if op == ReduceOp::Max { element(best) } else { Scalar::I32(best as i32) }
                 }
             };
@@ -419,8 +426,11 @@ impl Machine {
     fn copy(&mut self, copy: &MemcpyNode) {
         let rows = |end: &Pitched| end.pitch * end.slice_rows;
         for at in positions(&[copy.extent.depth, copy.extent.height, copy.extent.width]) {
-            let byte = |end: &Pitched| (end.offset + at[0] * rows(end) + at[1] * end.pitch + at[2]) as usize;
-            let (Target::Buffer(from), Target::Buffer(to)) = (copy.src.target, copy.dst.target) else {
+            let byte = |end: &Pitched| {
+                (end.offset + at[0] * rows(end) + at[1] * end.pitch + at[2]) as usize
+            };
+            let (Target::Buffer(from), Target::Buffer(to)) = (copy.src.target, copy.dst.target)
+            else {
                 panic!("a copy without memory");
             };
             self.buffers[to.index()][byte(&copy.dst)] = self.buffers[from.index()][byte(&copy.src)];

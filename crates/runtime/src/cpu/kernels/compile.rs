@@ -77,11 +77,14 @@ impl Registers {
         }
     }
 
+    /// One that nothing else ever uses.
+    fn take_own(&mut self, size: usize) -> usize {
+        self.used += size;
+        self.used - size
+    }
+
     fn take(&mut self, size: usize) -> usize {
-        self.free[Self::class(size)].pop().unwrap_or_else(|| {
-            self.used += size;
-            self.used - size
-        })
+        self.free[Self::class(size)].pop().unwrap_or_else(|| self.take_own(size))
     }
 
     fn give_back(&mut self, register: usize, size: usize) {
@@ -164,8 +167,7 @@ pub(super) fn compile(
     // A value is computed where it is to be stored if a loop computes it for each element, and if that does not overwrite
     // an input that a later operation uses.
     let direct_output = |value: usize| {
-        let computed =
-            !matches!(ops[value], Op::Input(_) | Op::Index(_)) && !values.uniform[value];
+        let computed = !matches!(ops[value], Op::Input(_) | Op::Index(_)) && !values.uniform[value];
         let mut places = stored.iter().enumerate().filter(|(_, (v, _))| *v == value);
         places
             .find(|&(output, &(_, dtype))| {
@@ -202,6 +204,8 @@ pub(super) fn compile(
                 done_in_memory[output] = true;
                 Place::Memory(inputs + output)
             }
+            // Written before the first block and read in every one.
+            None if values.uniform[at] => Place::Register(registers.take_own(size)),
             None => Place::Register(registers.take(size)),
         };
         places[at] = to;

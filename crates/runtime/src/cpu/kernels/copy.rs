@@ -59,7 +59,8 @@ impl Box3 {
         }
         let rows = height * depth;
         let pieces = width.div_ceil(TILE_BYTES).max(1);
-        let rows_per_tile = if pieces > 1 { 1 } else { (TILE_BYTES / width.max(1)).max(rows >> 20).max(1) };
+        let rows_per_tile =
+            if pieces > 1 { 1 } else { (TILE_BYTES / width.max(1)).max(rows >> 20).max(1) };
         Self { width, rows, height, pieces, rows_per_tile }
     }
 
@@ -78,7 +79,8 @@ impl Box3 {
             let start = group * self.rows_per_tile;
             for row in start..(start + self.rows_per_tile).min(self.rows) {
                 let from = piece * TILE_BYTES;
-                let to = if self.pieces == 1 { self.width } else { self.width.min(from + TILE_BYTES) };
+                let to =
+                    if self.pieces == 1 { self.width } else { self.width.min(from + TILE_BYTES) };
                 if from < to {
                     each(row, from, to - from);
                 }

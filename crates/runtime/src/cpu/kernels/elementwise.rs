@@ -87,14 +87,7 @@ impl Elementwise {
     /// See [`Prepared::run`](super::Prepared::run); `registers` is the scratch memory, `n` is at most a block. Steps
     /// that refer to dense tensors by position only stand in `code.steps`, and there the elements exist.
     #[inline(always)]
-    unsafe fn step(
-        &self,
-        step: &Step,
-        on: &Operands<'_>,
-        registers: *mut u8,
-        at: usize,
-        n: usize,
-    ) {
+    unsafe fn step(&self, step: &Step, on: &Operands<'_>, registers: *mut u8, at: usize, n: usize) {
         // SAFETY: registers lie within scratch and hold a block, because `compile` laid them out so; tensors hold
         // elements `at..at + n`, by the caller's promise; no step's destination overlaps its operands, because registers
         // are given out only when free and the graph refuses overlapping operands.
@@ -123,9 +116,14 @@ impl Elementwise {
                         load(to, tensor.at(on, at), 1, n);
                     } else {
                         let stride = self.space.inner(&tensor.strides);
-                        self.space.runs(self.space.position(at), n, [&tensor.strides], |[from], done, n| {
-                            load(to.add(done * size), tensor.at(on, from), stride, n);
-                        });
+                        self.space.runs(
+                            self.space.position(at),
+                            n,
+                            [&tensor.strides],
+                            |[from], done, n| {
+                                load(to.add(done * size), tensor.at(on, from), stride, n);
+                            },
+                        );
                     }
                 }
                 Step::Store { from, store, tensor, size, dense } => {
@@ -134,9 +132,14 @@ impl Elementwise {
                         store(tensor.at(on, at), from, 1, n);
                     } else {
                         let stride = self.space.inner(&tensor.strides);
-                        self.space.runs(self.space.position(at), n, [&tensor.strides], |[to], done, n| {
-                            store(tensor.at(on, to), from.add(done * size), stride, n);
-                        });
+                        self.space.runs(
+                            self.space.position(at),
+                            n,
+                            [&tensor.strides],
+                            |[to], done, n| {
+                                store(tensor.at(on, to), from.add(done * size), stride, n);
+                            },
+                        );
                     }
                 }
             }

@@ -307,9 +307,7 @@ unsafe fn run<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job) {
         }
     };
     // SAFETY: the caller's promise.
-    unsafe {
-        if ROW { emit(0, row::<F>(job)) } else { columns::<F>(job, emit) }
-    }
+    unsafe { if ROW { emit(0, row::<F>(job)) } else { columns::<F>(job, emit) } }
 }
 
 unsafe fn run_base<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job) {

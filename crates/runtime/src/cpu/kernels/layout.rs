@@ -45,7 +45,10 @@ impl Space {
         for &axis in &order {
             let step = |v: &View| v.strides()[axis] as usize;
             let merges = space.rank > 0
-                && views.iter().zip(&strides).all(|(v, s)| s[space.rank - 1] == step(v) * extents[axis]);
+                && views
+                    .iter()
+                    .zip(&strides)
+                    .all(|(v, s)| s[space.rank - 1] == step(v) * extents[axis]);
             if merges {
                 space.extents[space.rank - 1] *= extents[axis];
             } else {
@@ -156,7 +159,9 @@ mod tests {
                 view = view.transpose(a, b).unwrap();
                 order.swap(a, b);
             }
-            let other = if order.is_sorted() { other } else {
+            let other = if order.is_sorted() {
+                other
+            } else {
                 let at = order.iter().position(|&a| order[a] != a).unwrap();
                 other.transpose(at, order[at]).unwrap()
             };
@@ -166,11 +171,16 @@ mod tests {
             let start = u.choose_index(space.elements + 1)?;
             for (view, strides) in [view, other].iter().zip(&strides) {
                 let mut found = Vec::new();
-                space.runs(space.position(start), space.elements - start, [strides], |[offset], done, n| {
-                    assert_eq!(done, found.len());
-                    let step = space.inner(strides);
-                    found.extend((0..n).map(|i| offset + i * step));
-                });
+                space.runs(
+                    space.position(start),
+                    space.elements - start,
+                    [strides],
+                    |[offset], done, n| {
+                        assert_eq!(done, found.len());
+                        let step = space.inner(strides);
+                        found.extend((0..n).map(|i| offset + i * step));
+                    },
+                );
                 let expected: Vec<usize> = (start..space.elements)
                     .map(|index| {
                         let along = |a: usize| index / axes[a].after % axes[a].extent;

@@ -109,11 +109,24 @@ impl MatMul {
                     }
                 } else {
                     gemm::gemm(
-                        m, n, self.k,
-                        c, c_column, c_row, false,
-                        a, a_column, a_row,
-                        b, b_column, b_row,
-                        T::ZERO, T::ONE, false, false, false,
+                        m,
+                        n,
+                        self.k,
+                        c,
+                        c_column,
+                        c_row,
+                        false,
+                        a,
+                        a_column,
+                        a_row,
+                        b,
+                        b_column,
+                        b_row,
+                        T::ZERO,
+                        T::ONE,
+                        false,
+                        false,
+                        false,
                         Parallelism::None,
                     );
                 }

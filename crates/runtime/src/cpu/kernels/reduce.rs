@@ -50,8 +50,7 @@ impl Reduce {
         input: &View,
         output: &View,
     ) -> Result<Self, PrepareError> {
-        let (len, along) =
-            (input.shape().extents()[axis] as usize, input.strides()[axis] as usize);
+        let (len, along) = (input.shape().extents()[axis] as usize, input.strides()[axis] as usize);
         if op == ReduceOp::ArgMax && len > i32::MAX as usize {
             let problem = format!("has {len} elements along the axis; positions are i32");
             return Err(PrepareError::Argument { index: 0, problem });

@@ -21,7 +21,8 @@ const SCATTER_PART: usize = 1 << 10;
 const SCATTER_RANGES: usize = 8;
 
 /// Moves or adds `n` elements, with strides in elements.
-type RowFn = unsafe fn(dst: *mut u8, dst_stride: usize, src: *const u8, src_stride: usize, n: usize);
+type RowFn =
+    unsafe fn(dst: *mut u8, dst_stride: usize, src: *const u8, src_stride: usize, n: usize);
 
 /// The list of row numbers.
 struct RowNumbers {
@@ -138,6 +139,9 @@ impl Gather {
             }
             // SAFETY: the caller's promise.
             unsafe { self.numbers.check(on, from / self.parts..to.div_ceil(self.parts))? };
+            if self.row.elements == 0 {
+                continue;
+            }
             for unit in from..to {
                 let (position, part) = (unit / self.parts, unit % self.parts);
                 let start = part * GATHER_PART;
@@ -234,6 +238,9 @@ impl ScatterAdd {
         }
         // SAFETY: the caller's promise.
         unsafe { self.numbers.check(on, 0..self.numbers.count)? };
+        if self.row.elements == 0 {
+            return Ok(());
+        }
         let (sum, source) = (&self.sum.tensor, &self.source.tensor);
         let strides = [&sum.strides, &source.strides];
         let inner = strides.map(|s| self.row.inner(s));

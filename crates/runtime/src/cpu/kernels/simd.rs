@@ -67,13 +67,7 @@ impl Level {
 // The bodies are `inline(always)`, so they are compiled anew here, with the wider instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn block_avx2<K: BlockOp>(
-    dst: *mut u8,
-    a: *const u8,
-    b: *const u8,
-    c: *const u8,
-    n: usize,
-) {
+unsafe fn block_avx2<K: BlockOp>(dst: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
     // SAFETY: the caller's promise is that of `BlockOp::block`; the level was detected.
     unsafe { K::block(dst, a, b, c, n) }
 }

@@ -233,9 +233,15 @@ mod tests {
     fn every_half_converts_as_its_reference_does() {
         for raw in 0..=u16::MAX {
             let (ours, theirs) = (F16::load(raw), f16::from_bits(raw).to_f32());
-            assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{raw:#x}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{raw:#x}"
+            );
             let (ours, theirs) = (BF16::load(raw), bf16::from_bits(raw).to_f32());
-            assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{raw:#x}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{raw:#x}"
+            );
         }
     }
 
@@ -243,9 +249,15 @@ mod tests {
     fn stores_round_to_nearest_even() {
         let check = |value: f32| {
             let (ours, theirs) = (f16::from_bits(F16::store(value)), f16::from_f32(value));
-            assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{value:e}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{value:e}"
+            );
             let (ours, theirs) = (bf16::from_bits(BF16::store(value)), bf16::from_f32(value));
-            assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{value:e}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{value:e}"
+            );
         };
         // Every sign, exponent and top of the mantissa, with the low bits around ties.
         for high in 0..=u16::MAX {

@@ -25,7 +25,12 @@ fn case(kernel: LibraryKernel, operands: Vec<(View, Vec<u8>)>) -> Case {
     Case { graph: b.build().unwrap(), node, before, views }
 }
 
-fn operand(u: &mut Unstructured, dtype: DType, extents: &[u64], repeats: bool) -> Result<(View, Vec<u8>)> {
+fn operand(
+    u: &mut Unstructured,
+    dtype: DType,
+    extents: &[u64],
+    repeats: bool,
+) -> Result<(View, Vec<u8>)> {
     let view = any_view(u, BufferId(0), dtype, extents, repeats)?;
     let elements = view.region().end().div_ceil(dtype.size()) + 1;
     Ok((view, any_bytes(u, dtype, elements as usize)?))
@@ -45,7 +50,11 @@ impl Case {
             let near = (number(a) - number(e)).abs() <= tolerance(&expected, &at);
             // An overflow of the f32 sum that the f64 sum does not have.
             let special = !number(a).is_finite() && !number(e).is_finite();
-            assert!(same(a, e) || near || special && tolerance(&expected, &at).is_nan(), "{a} instead of {e} at {at:?} of {:?}", self.views);
+            assert!(
+                same(a, e) || near || special && tolerance(&expected, &at).is_nan(),
+                "{a} instead of {e} at {at:?} of {:?}",
+                self.views
+            );
             actual.set(output, &at, e);
         }
         assert!(actual.buffers == expected.buffers, "bytes outside of the output changed");
@@ -58,7 +67,13 @@ fn epsilon(dtype: DType) -> f64 {
     if dtype == DType::F32 { f32::EPSILON.into() } else { f64::EPSILON }
 }
 
-fn reduce(u: &mut Unstructured, op: ReduceOp, dtype: DType, shape: &[u64], axis: usize) -> Result<()> {
+fn reduce(
+    u: &mut Unstructured,
+    op: ReduceOp,
+    dtype: DType,
+    shape: &[u64],
+    axis: usize,
+) -> Result<()> {
     let input = operand(u, dtype, shape, true)?;
     let mut rest = shape.to_vec();
     rest.remove(axis);
@@ -143,7 +158,8 @@ fn a_sum_of_nothing_is_zero_and_nan_is_the_largest_only_alone() {
         let input = View::contiguous(BufferId(0), DType::F32, &[values.len() as u64]).unwrap();
         let result = if op == ReduceOp::ArgMax { DType::I32 } else { DType::F32 };
         let output = View::contiguous(BufferId(1), result, &[]).unwrap();
-        let case = case(LibraryKernel::Reduce { op, axis: 0 }, vec![(input, bytes), (output, vec![9; 4])]);
+        let case =
+            case(LibraryKernel::Reduce { op, axis: 0 }, vec![(input, bytes), (output, vec![9; 4])]);
         number(run_in_every_order(&case.graph, case.node, &case.before).get(&case.views[1], &[]))
     };
     let nan = f32::NAN;
@@ -155,18 +171,31 @@ fn a_sum_of_nothing_is_zero_and_nan_is_the_largest_only_alone() {
     assert_eq!(of(ReduceOp::ArgMax, &[f32::NEG_INFINITY; 40]), 0.0);
 }
 
-fn product(u: &mut Unstructured, dtype: DType, batch: Option<u64>, m: u64, n: u64, k: u64) -> Result<()> {
-    let shape = |rows: u64, columns: u64| batch.into_iter().chain([rows, columns]).collect::<Vec<_>>();
+fn product(
+    u: &mut Unstructured,
+    dtype: DType,
+    batch: Option<u64>,
+    m: u64,
+    n: u64,
+    k: u64,
+) -> Result<()> {
+    let shape =
+        |rows: u64, columns: u64| batch.into_iter().chain([rows, columns]).collect::<Vec<_>>();
     let tame = |(view, mut bytes): (View, Vec<u8>)| {
         // Infinities meet zeros in products; what comes of it is not the matter here.
         for chunk in bytes.chunks_mut(dtype.size() as usize) {
-            if !number(reference::load(chunk, 0, dtype)).abs().is_normal() || number(reference::load(chunk, 0, dtype)).abs() > 1e6 {
+            if !number(reference::load(chunk, 0, dtype)).abs().is_normal()
+                || number(reference::load(chunk, 0, dtype)).abs() > 1e6
+            {
                 chunk.fill(0);
             }
         }
         (view, bytes)
     };
-    let (a, b) = (tame(operand(u, dtype, &shape(m, k), true)?), tame(operand(u, dtype, &shape(k, n), true)?));
+    let (a, b) = (
+        tame(operand(u, dtype, &shape(m, k), true)?),
+        tame(operand(u, dtype, &shape(k, n), true)?),
+    );
     let c = operand(u, dtype, &shape(m, n), false)?;
     let case = case(LibraryKernel::MatMul, vec![a, b, c]);
     case.check(|machine, at| {
@@ -175,7 +204,8 @@ fn product(u: &mut Unstructured, dtype: DType, batch: Option<u64>, m: u64, n: u6
             .map(|i| {
                 let (mut of_a, mut of_b) = (at.to_vec(), at.to_vec());
                 (of_a[rank - 1], of_b[rank - 2]) = (i, i);
-                let [a, b] = [(0, of_a), (1, of_b)].map(|(v, at)| number(machine.get(&case.views[v], &at)));
+                let [a, b] =
+                    [(0, of_a), (1, of_b)].map(|(v, at)| number(machine.get(&case.views[v], &at)));
                 (a * b).abs()
             })
             .sum();
@@ -198,7 +228,8 @@ fn matrix_products() {
 
 #[test]
 fn matrix_products_of_several_tiles() {
-    let bytes: Vec<u8> = (0..4096u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let bytes: Vec<u8> =
+        (0..4096u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let u = &mut Unstructured::new(&bytes);
     product(u, DType::F32, None, 300, 200, 150).unwrap();
     product(u, DType::F64, None, 5, 2000, 850).unwrap();
@@ -224,7 +255,11 @@ fn gathers() {
         let dtype = *u.choose(&DType::ALL)?;
         let mut picked = table.clone();
         picked[0] = count;
-        let operands = vec![operand(u, dtype, &table, true)?, row_numbers(u, count, table[0])?, operand(u, dtype, &picked, false)?];
+        let operands = vec![
+            operand(u, dtype, &table, true)?,
+            row_numbers(u, count, table[0])?,
+            operand(u, dtype, &picked, false)?,
+        ];
         // Bytes are moved as they are: a bool that is 7 stays 7, so compare memory, not values.
         let case = case(LibraryKernel::Gather, operands);
         if dtype != DType::Bool {
@@ -246,7 +281,11 @@ fn scatters() {
         let dtype = *u.choose(&NUMBERS)?;
         let mut source = sum.clone();
         source[0] = count;
-        let operands = vec![operand(u, dtype, &source, true)?, row_numbers(u, count, sum[0])?, operand(u, dtype, &sum, false)?];
+        let operands = vec![
+            operand(u, dtype, &source, true)?,
+            row_numbers(u, count, sum[0])?,
+            operand(u, dtype, &sum, false)?,
+        ];
         case(LibraryKernel::ScatterAdd, operands).check(|_, _| 0.0);
         Ok(())
     })
@@ -262,7 +301,11 @@ fn a_row_that_does_not_exist_is_an_error() {
         let table = (view(DType::F32, &[5, 2]), vec![1; 40]);
         let rows = (view(DType::I32, &[n]), bytes);
         let picked = (view(DType::F32, &[n, 2]), vec![2; 8 * n as usize]);
-        let operands = if kernel == LibraryKernel::Gather { vec![table, rows, picked] } else { vec![picked, rows, table] };
+        let operands = if kernel == LibraryKernel::Gather {
+            vec![table, rows, picked]
+        } else {
+            vec![picked, rows, table]
+        };
         let case = case(kernel, operands);
         for order in ORDERS {
             let mut machine = Machine::new(&case.graph, functions());

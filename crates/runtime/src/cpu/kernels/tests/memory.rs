@@ -1,8 +1,8 @@
 //! Copies, fills and registered functions.
 
 use phonograph_graph::{
-    Access, Arg, DType, Extent, GraphBuilder, MemcpyDir, MemcpyNode, MemsetNode, Pitched, Region, Target,
-    View,
+    Access, Arg, DType, Extent, GraphBuilder, MemcpyDir, MemcpyNode, MemsetNode, Pitched, Region,
+    Target, View,
 };
 
 use super::super::{Block, FnKernel, Param, PrepareError};
@@ -10,7 +10,11 @@ use super::*;
 
 fn any_end(u: &mut Unstructured, target: Target, extent: Extent) -> Result<Pitched> {
     let gap = |u: &mut Unstructured| if u.arbitrary()? { Ok(0) } else { u.int_in_range(0..=5) };
-    let pitch = if extent.height > 1 || extent.depth > 1 { extent.width + 4 * gap(u)? } else { u.int_in_range(0..=9)? };
+    let pitch = if extent.height > 1 || extent.depth > 1 {
+        extent.width + 4 * gap(u)?
+    } else {
+        u.int_in_range(0..=9)?
+    };
     Ok(Pitched { target, offset: 4 * gap(u)?, pitch, slice_rows: extent.height + gap(u)? })
 }
 
@@ -56,8 +60,17 @@ fn copies_and_fills_of_any_shape() {
 fn long_copies_and_fills_have_several_tiles() {
     let bytes = 1_000_004;
     for pitch in [0, 12] {
-        let extent = if pitch == 0 { Extent::linear(bytes) } else { Extent { width: 8, height: 90_000, depth: 1 } };
-        let end = |buffer, offset| Pitched { target: Target::Buffer(buffer), offset, pitch, slice_rows: 0 };
+        let extent = if pitch == 0 {
+            Extent::linear(bytes)
+        } else {
+            Extent { width: 8, height: 90_000, depth: 1 }
+        };
+        let end = |buffer, offset| Pitched {
+            target: Target::Buffer(buffer),
+            offset,
+            pitch,
+            slice_rows: 0,
+        };
         let mut b = GraphBuilder::new();
         let (from, to) = (b.external_buffer("", 1_200_000), b.external_buffer("", 1_200_000));
         let before = vec![(0..1_200_000u32).map(|i| (i / 7) as u8).collect(), vec![0; 1_200_000]];
@@ -66,7 +79,10 @@ fn long_copies_and_fills_have_several_tiles() {
         check_against_reference(b, node, before.clone());
         let mut b = GraphBuilder::new();
         let (_, to) = (b.external_buffer("", 1_200_000), b.external_buffer("", 1_200_000));
-        let node = b.add_fill("", MemsetNode { dst: end(to, 4), value: 0x0102_0304, element_size: 4, extent });
+        let node = b.add_fill(
+            "",
+            MemsetNode { dst: end(to, 4), value: 0x0102_0304, element_size: 4, extent },
+        );
         let graph = b.build().unwrap();
         assert!(Prepared::new(&graph, node, &Registry::new()).unwrap().unwrap().tiles() > 1);
         let mut expected = Machine::new(&graph, functions());
@@ -82,7 +98,8 @@ fn a_copy_onto_itself_is_refused_and_one_beside_itself_is_not() {
     let check = |src_offset, dst_offset, refused: bool| {
         let mut b = GraphBuilder::new();
         let matrix = b.external_buffer("", 1000);
-        let end = |offset| Pitched { target: Target::Buffer(matrix), offset, pitch: 100, slice_rows: 0 };
+        let end =
+            |offset| Pitched { target: Target::Buffer(matrix), offset, pitch: 100, slice_rows: 0 };
         let extent = Extent { width: 40, height: 9, depth: 1 };
         let (src, dst) = (end(src_offset), end(dst_offset));
         let node = b.add_copy("", MemcpyNode { dir: MemcpyDir::DeviceToDevice, src, dst, extent });
@@ -121,7 +138,8 @@ fn blocks_of_a_registered_kernel_have_disjoint_parts() {
     let params = [Param::Read(DType::F32), Param::ReadWrite(DType::F32), Param::Scalar(DType::F32)];
     let mut registry = Registry::new();
     let axpy = |block: &Block<'_>| {
-        let (x, y, a) = (block.read_part::<f32>(0)?, block.write::<f32>(1)?, block.scalar::<f32>(2)?);
+        let (x, y, a) =
+            (block.read_part::<f32>(0)?, block.write::<f32>(1)?, block.scalar::<f32>(2)?);
         assert_eq!(block.range(1)?.len(), y.len());
         assert_eq!((block.grid(), block.threads()), ((4, 1, 1), (256, 1, 1)));
         for (y, x) in y.iter_mut().zip(x) {
@@ -137,10 +155,15 @@ fn blocks_of_a_registered_kernel_have_disjoint_parts() {
         let (graph, node) = function_node(n, &args);
         for order in ORDERS {
             let mut machine = Machine::new(&graph, functions());
-            let floats = |f: &dyn Fn(u64) -> f32| (0..n).flat_map(|i| f(i).to_le_bytes()).collect::<Vec<u8>>();
+            let floats = |f: &dyn Fn(u64) -> f32| {
+                (0..n).flat_map(|i| f(i).to_le_bytes()).collect::<Vec<u8>>()
+            };
             machine.buffers = vec![floats(&|i| i as f32), floats(&|i| 1.0 + i as f32)];
             run_node(&graph, node, &registry, &mut machine, order).unwrap();
-            assert!(machine.buffers[1] == floats(&|i| 1.0 + 4.0 * i as f32), "{n} elements, {order:?}");
+            assert!(
+                machine.buffers[1] == floats(&|i| 1.0 + 4.0 * i as f32),
+                "{n} elements, {order:?}"
+            );
         }
     }
 }
@@ -156,10 +179,18 @@ fn arguments_that_do_not_fit_are_refused_before_anything_runs() {
         assert_eq!(error.to_string(), expected);
     };
     let (x, y) = (f32_view(0, 64, Access::Read), f32_view(1, 64, Access::Write));
-    let region = |buffer, offset, bytes, access| Arg::Region(Region { buffer: BufferId(buffer), offset, bytes }, access);
+    let region = |buffer, offset, bytes, access| {
+        Arg::Region(Region { buffer: BufferId(buffer), offset, bytes }, access)
+    };
     check(&[x], "takes 2 arguments, not 1");
-    check(&[x, f32_view(0, 64, Access::Write)], "operands 0 and 1 share bytes and one of them is written");
-    check(&[x, region(0, 252, 4, Access::Write)], "operands 0 and 1 share bytes and one of them is written");
+    check(
+        &[x, f32_view(0, 64, Access::Write)],
+        "operands 0 and 1 share bytes and one of them is written",
+    );
+    check(
+        &[x, region(0, 252, 4, Access::Write)],
+        "operands 0 and 1 share bytes and one of them is written",
+    );
     check(&[x, f32_view(1, 64, Access::Read)], "argument 1 is for read, not for write");
     let ints = Arg::View(View::contiguous(BufferId(0), DType::I32, &[64]).unwrap(), Access::Read);
     check(
@@ -194,10 +225,19 @@ fn what_a_function_may_not_ask_for_is_an_error() {
         let error = run_node(&graph, node, &registry, &mut machine, Order::AtOnce).unwrap_err();
         assert_eq!(error.to_string(), expected);
     };
-    check(|b| b.read::<f32>(1).map(drop), "argument 1: cannot be asked for so: it is a write argument");
-    check(|b| b.write::<f32>(0).map(drop), "argument 0: cannot be asked for so: it is a read argument");
+    check(
+        |b| b.read::<f32>(1).map(drop),
+        "argument 1: cannot be asked for so: it is a write argument",
+    );
+    check(
+        |b| b.write::<f32>(0).map(drop),
+        "argument 0: cannot be asked for so: it is a read argument",
+    );
     check(|b| b.read::<i32>(0).map(drop), "argument 0: is of type f32");
-    check(|b| b.scalar::<f32>(0).map(drop), "argument 0: cannot be asked for so: it is a read argument");
+    check(
+        |b| b.scalar::<f32>(0).map(drop),
+        "argument 0: cannot be asked for so: it is a read argument",
+    );
     check(|b| b.read::<f32>(7).map(drop), "argument 7: there are only 2");
     check(
         |b| b.write::<f32>(1).and_then(|_| b.write::<f32>(1)).map(drop),
@@ -212,7 +252,8 @@ fn host_functions_reach_the_regions_that_their_node_names() {
     let mut b = GraphBuilder::new();
     let (x, y) = (b.host_buffer("x", 8), b.host_buffer("y", 8));
     let whole = |buffer| Region { buffer, offset: 0, bytes: 8 };
-    let node = b.add_host("swap", "swap", &[(whole(x), Access::ReadWrite), (whole(y), Access::ReadWrite)]);
+    let node =
+        b.add_host("swap", "swap", &[(whole(x), Access::ReadWrite), (whole(y), Access::ReadWrite)]);
     let graph = b.build().unwrap();
     let mut registry = Registry::new();
     let both = [Param::ReadWrite(DType::I32); 2];

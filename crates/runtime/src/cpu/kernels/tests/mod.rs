@@ -56,7 +56,13 @@ fn run_node(
         .map(|bytes| {
             let mut words = vec![0u64; bytes.len().div_ceil(8) + 1];
             // SAFETY: `words` holds at least as many bytes, and any bytes are u64.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), words.as_mut_ptr().cast(), bytes.len()) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    bytes.as_ptr(),
+                    words.as_mut_ptr().cast(),
+                    bytes.len(),
+                )
+            };
             words
         })
         .collect();
@@ -72,7 +78,8 @@ fn run_node(
         .collect();
     let mut workspace = vec![0u128; prepared.workspace_bytes().div_ceil(16)];
     let mut scratch = Scratch::new(prepared.scratch_bytes());
-    let on = Operands { buffers: &buffers, scalars: &scalars, workspace: workspace.as_mut_ptr().cast() };
+    let on =
+        Operands { buffers: &buffers, scalars: &scalars, workspace: workspace.as_mut_ptr().cast() };
     let tiles = prepared.tiles();
     let parts: Vec<std::ops::Range<u32>> = match order {
         Order::AtOnce => vec![0..tiles],
@@ -90,7 +97,9 @@ fn run_node(
     }
     for (bytes, words) in machine.buffers.iter_mut().zip(&memory) {
         // SAFETY: as above, the other way.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr().cast(), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(words.as_ptr().cast(), bytes.as_mut_ptr(), bytes.len())
+        };
     }
     result
 }
@@ -179,11 +188,20 @@ fn any_bytes(u: &mut Unstructured, dtype: DType, elements: usize) -> Result<Vec<
             (DType::Bool, None) => (random % 2).to_le_bytes(),
             (_, None) => (small as i64).to_le_bytes(),
             (DType::F32, Some(raw)) => {
-                let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MIN_POSITIVE / 8.0, f32::MAX];
+                let special = [
+                    f32::NAN,
+                    f32::INFINITY,
+                    f32::NEG_INFINITY,
+                    -0.0,
+                    f32::MIN_POSITIVE / 8.0,
+                    f32::MAX,
+                ];
                 let bits = special.get(raw as usize % 12).map_or(raw as u32, |v| v.to_bits());
                 u64::from(bits).to_le_bytes()
             }
-            (_, Some(raw)) => [raw, u64::MAX, 1 << 63, 1 << 31, 0x7fff_ffff, raw << 40][raw as usize % 6].to_le_bytes(),
+            (_, Some(raw)) => [raw, u64::MAX, 1 << 63, 1 << 31, 0x7fff_ffff, raw << 40]
+                [raw as usize % 6]
+                .to_le_bytes(),
         };
         chunk.copy_from_slice(&value[..chunk.len()]);
     }
