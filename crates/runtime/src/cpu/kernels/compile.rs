@@ -77,14 +77,14 @@ impl Registers {
         }
     }
 
-    fn take(&mut self, size: usize) -> usize {
-        self.free[Self::class(size)].pop().unwrap_or_else(|| self.take_fresh(size))
-    }
-
-    /// A register that no other value has before: what is computed once a run must survive every block.
-    fn take_fresh(&mut self, size: usize) -> usize {
+    /// One that nothing else ever uses.
+    fn take_own(&mut self, size: usize) -> usize {
         self.used += size;
         self.used - size
+    }
+
+    fn take(&mut self, size: usize) -> usize {
+        self.free[Self::class(size)].pop().unwrap_or_else(|| self.take_own(size))
     }
 
     fn give_back(&mut self, register: usize, size: usize) {
@@ -204,7 +204,8 @@ pub(super) fn compile(
                 done_in_memory[output] = true;
                 Place::Memory(inputs + output)
             }
-            None if values.uniform[at] => Place::Register(registers.take_fresh(size)),
+            // Written before the first block and read in every one.
+            None if values.uniform[at] => Place::Register(registers.take_own(size)),
             None => Place::Register(registers.take(size)),
         };
         places[at] = to;

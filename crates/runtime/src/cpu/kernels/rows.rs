@@ -139,6 +139,9 @@ impl Gather {
             }
             // SAFETY: the caller's promise.
             unsafe { self.numbers.check(on, from / self.parts..to.div_ceil(self.parts))? };
+            if self.row.elements == 0 {
+                continue;
+            }
             for unit in from..to {
                 let (position, part) = (unit / self.parts, unit % self.parts);
                 let start = part * GATHER_PART;
@@ -235,6 +238,9 @@ impl ScatterAdd {
         }
         // SAFETY: the caller's promise.
         unsafe { self.numbers.check(on, 0..self.numbers.count)? };
+        if self.row.elements == 0 {
+            return Ok(());
+        }
         let (sum, source) = (&self.sum.tensor, &self.source.tensor);
         let strides = [&sum.strides, &source.strides];
         let inner = strides.map(|s| self.row.inner(s));

@@ -121,7 +121,9 @@ fn is_typed(inputs: &[DType], params: &[DType], ops: &[Op]) -> bool {
 }
 
 fn types_of(inputs: &[DType], params: &[DType], ops: &[Op]) -> Vec<DType> {
-    let Some(last) = ops.len().checked_sub(1) else { return Vec::new() };
+    if ops.is_empty() {
+        return Vec::new();
+    }
     let typed = COMPUTED.iter().find_map(|&t| {
         let last = ValueId(last as u16);
         Expr::new(inputs.to_vec(), params.to_vec(), ops.to_vec(), vec![(last, t)]).ok()
@@ -196,7 +198,7 @@ fn random_expressions_give_what_the_reference_gives() {
         let expr = any_expr(u, rank)?;
         check(u, expr, &extents)
     })
-    .budget_ms(2000);
+    .budget_ms(1500);
 }
 
 #[test]
