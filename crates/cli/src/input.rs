@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use flate2::read::MultiGzDecoder;
-use phonograph::graph::{ComputeGraph, dot, from_dot, from_json};
+use phonograph::graph::{ComputeGraph, from_dot, from_json};
 
 /// The most bytes that are read of a file, after decompression. A gzip file of a few kilobytes can hold terabytes.
 const MAX_BYTES: u64 = 1 << 30;

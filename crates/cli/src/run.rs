@@ -1,6 +1,5 @@
 //! `phonograph run`: replay a graph with real data.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};

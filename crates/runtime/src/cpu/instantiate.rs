@@ -3,6 +3,7 @@
 //! Streams fold onto workers. A node whose work is worth it is split into ranges of tiles, one a worker; the bits of
 //! the result do not depend on how. Everything that can be wrong is found here, before anything has run.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -441,7 +442,8 @@ fn freeze(
     for &(from, to) in &schedule.reuse {
         reuse.entry(to).or_default().push(from);
     }
-    let mut builder = ProgramBuilder::new(workers)?;
+    // A node is longer than a hand-over, so every task starts as early as it can.
+    let mut builder = ProgramBuilder::new(workers, NonZeroU32::MIN)?;
     let mut tasks: Vec<Task> = Vec::with_capacity(graph.node_count());
     // The tasks whose completion is the node's: its parts, or the one that finishes it.
     let mut ends: Vec<Range<u32>> = vec![0..0; graph.node_count()];
