@@ -125,7 +125,7 @@ fn types_of(inputs: &[DType], params: &[DType], ops: &[Op]) -> Vec<DType> {
         return Vec::new();
     }
     let typed = COMPUTED.iter().find_map(|&t| {
-        let last = ValueId(last as u16);
+        let last = ValueId(ops.len() as u16 - 1);
         Expr::new(inputs.to_vec(), params.to_vec(), ops.to_vec(), vec![(last, t)]).ok()
     });
     let expr = typed.expect("operations are added only where they are well typed");
