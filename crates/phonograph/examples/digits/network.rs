@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use phonograph::graph::{Arg, BufferId, ComputeGraph, DType, GraphBuilder, Scalar, SlotId, View};
+use phonograph::graph::{Arg, BufferId, ComputeGraph, DType, GraphBuilder, SlotId, View};
 use phonograph::kernels::{Adam, AdamState, Ops, expr};
 
 use crate::data::PIXELS;

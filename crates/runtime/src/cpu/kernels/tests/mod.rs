@@ -82,7 +82,7 @@ fn run_node(
         Operands { buffers: &buffers, scalars: &scalars, workspace: workspace.as_mut_ptr().cast() };
     let tiles = prepared.tiles();
     let parts: Vec<std::ops::Range<u32>> = match order {
-        Order::AtOnce => vec![0..tiles],
+        Order::AtOnce => std::iter::once(0..tiles).collect(),
         Order::OneByOne => (0..tiles).map(|t| t..t + 1).collect(),
         Order::Reversed => (0..tiles).rev().map(|t| t..t + 1).collect(),
         Order::InPairs => (0..tiles).step_by(2).map(|t| t..(t + 2).min(tiles)).collect(),

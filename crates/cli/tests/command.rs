@@ -1,0 +1,197 @@
+//! The command as a person uses it: what it prints, what it answers, how it refuses.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn data(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../graph/tests/data").join(file)
+}
+
+fn phonograph(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_phonograph")).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Runs the command on a graph file of these contents.
+fn on_file(contents: &[u8], command: &str, rest: &[&str]) -> Output {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(contents).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let mut args = vec![command, path.as_str()];
+    args.extend(rest);
+    phonograph(&args)
+}
+
+const AXPY: &str = r#"{
+  "phonograph": 1,
+  "graph": {
+    "buffers": [
+      {"name": "x", "bytes": 16, "role": "external"},
+      {"name": "y", "bytes": 16, "role": "external"}
+    ],
+    "slots": [{"name": "a", "default": "f32 2"}],
+    "nodes": [
+      {"name": "axpy", "kernel": {
+        "elementwise": {
+          "inputs": ["f32", "f32"], "params": ["f32"],
+          "ops": ["input 0", "input 1", "param 0", "mul v0 v2", "add v3 v1"],
+          "outputs": ["f32 v4"]
+        },
+        "args": [
+          {"buffer": "x", "access": "read", "dtype": "f32", "shape": [4]},
+          {"buffer": "y", "access": "read", "dtype": "f32", "shape": [4]},
+          {"buffer": "y", "access": "write", "dtype": "f32", "shape": [4]},
+          {"slot": "a"}
+        ]
+      }}
+    ]
+  }
+}"#;
+
+#[test]
+fn show_tells_what_a_graph_is_made_of() {
+    let mut said = String::new();
+    for file in ["multistream_3x4.dot.gz", "resnet18_infer_b1.dot.gz", "every_node_all.dot"] {
+        let output = phonograph(&["show", data(file).to_str().unwrap()]);
+        assert!(output.status.success(), "{output:?}");
+        said += &stdout(&output);
+    }
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn show_json_has_the_figures() {
+    let output = phonograph(&["show", "--json", data("multistream_3x4.dot.gz").to_str().unwrap()]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (name, value) in [
+        ("nodes", 53),
+        ("edges", 55),
+        ("redundant_edges", 1),
+        ("critical_path_nodes", 21),
+        ("max_width", 3),
+    ] {
+        assert_eq!(report[name], value, "{name}");
+    }
+    assert_eq!(report["kinds"]["kernel"], 53);
+}
+
+#[test]
+fn drawings_and_dot_come_out() {
+    let file = data("every_node_all.dot");
+    let file = file.to_str().unwrap();
+    let svg = stdout(&phonograph(&["show", "--svg", file]));
+    assert!(svg.starts_with("<svg") && svg.contains("addone"), "{}", &svg[..80]);
+    let html = stdout(&phonograph(&["show", "--html", file]));
+    assert!(html.starts_with("<!doctype html>") || html.starts_with("<!DOCTYPE html>"));
+    // What is written as DOT reads back as the same graph.
+    let dot = phonograph(&["show", "--dot", file]).stdout;
+    let [again, first] =
+        [on_file(&dot, "show", &["--json"]), phonograph(&["show", "--json", file])];
+    let figures = |output: &Output| {
+        let mut report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report.as_object_mut().unwrap().remove("internal_bytes");
+        report
+    };
+    assert_eq!(figures(&again), figures(&first));
+}
+
+#[test]
+fn plan_says_streams_waits_and_memory() {
+    let file = data("multistream_3x4.dot.gz");
+    let output = phonograph(&["plan", file.to_str().unwrap(), "--streams", "4", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["streams"], 3);
+    assert_eq!(report["checked"], true);
+    let per_stream = report["nodes_per_stream"].as_array().unwrap();
+    assert_eq!(per_stream.iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 53);
+    let text = phonograph(&["plan", file.to_str().unwrap(), "--streams", "1"]);
+    assert!(stdout(&text).contains("on 1 streams, proved by the checker"), "{text:?}");
+}
+
+#[test]
+fn run_replays_with_real_data() {
+    let mut x = tempfile::NamedTempFile::new().unwrap();
+    for value in [1.0f32, 2.0, 3.0, 4.0] {
+        x.write_all(&value.to_le_bytes()).unwrap();
+    }
+    let data = format!("x={}", x.path().display());
+    let args = ["--replays", "3", "--threads", "2", "--set", "a=10", "--data", &data, "--json"];
+    let output = on_file(AXPY.as_bytes(), "run", &args);
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["buffers"][1]["name"], "y");
+    assert_eq!(report["buffers"][1]["first"], serde_json::json!(["30.0", "60.0", "90.0", "120.0"]));
+}
+
+#[test]
+fn bad_input_is_named_and_answered_with_2() {
+    let cut = &AXPY.as_bytes()[..AXPY.len() / 2];
+    let broken_dot = b"digraph dot {\n  subgraph cluster_1 {\n  \"a\"[label=\"open";
+    let foreign = data("multistream_3x4.dot.gz");
+    let foreign = foreign.to_str().unwrap();
+    let cases: Vec<(Output, &[&str])> = vec![
+        (phonograph(&["show", "no/such/file"]), &["cannot read no/such/file"]),
+        (on_file(cut, "show", &[]), &["is no graph", "line"]),
+        (on_file(broken_dot, "show", &[]), &["is no graph", "3:"]),
+        (on_file(b"", "show", &[]), &["it is empty"]),
+        (on_file(b"\x1f\x8bnot gzip", "show", &[]), &["cannot read"]),
+        (on_file(AXPY.as_bytes(), "run", &["--set", "b=1"]), &["no slot named `b`; it has: a"]),
+        (on_file(AXPY.as_bytes(), "run", &["--set", "a=x"]), &["`f32 x` is not a value"]),
+        (on_file(AXPY.as_bytes(), "run", &["--data", "z=f"]), &["no external buffer named `z`"]),
+        (phonograph(&["run", foreign]), &["n0", "no kernel is registered"]),
+        (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
+        (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),
+    ];
+    for (output, expected) in cases {
+        let error = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        for part in expected {
+            assert!(error.contains(part), "`{part}` is not in: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_replay_is_answered_with_1() {
+    let gather = r#"{"phonograph": 1, "graph": {
+      "buffers": [
+        {"name": "table", "bytes": 16, "role": "external"},
+        {"name": "rows", "bytes": 4, "role": "external"},
+        {"name": "out", "bytes": 4, "role": "external"}],
+      "nodes": [{"name": "pick", "kernel": {"library": "gather", "args": [
+        {"buffer": "table", "access": "read", "dtype": "f32", "shape": [4]},
+        {"buffer": "rows", "access": "read", "dtype": "i32", "shape": [1]},
+        {"buffer": "out", "access": "write", "dtype": "f32", "shape": [1]}]}}]}}"#;
+    let mut rows = tempfile::NamedTempFile::new().unwrap();
+    rows.write_all(&9i32.to_le_bytes()).unwrap();
+    let data = format!("rows={}", rows.path().display());
+    let output = on_file(gather.as_bytes(), "run", &["--data", &data]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stdout(&output).contains("node n0 (pick): row number 9"), "{output:?}");
+    assert_eq!(on_file(gather.as_bytes(), "run", &[]).status.code(), Some(0));
+}
+
+#[test]
+fn doctor_and_completions_answer() {
+    let output = phonograph(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["backends"]["cpu"]["works"], true);
+    assert!(stdout(&phonograph(&["completions", "bash"])).contains("_phonograph"));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_phonograph"))
+        .args(["show", "--html", data("resnet18_infer_b1.dot.gz").to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
