@@ -9,10 +9,6 @@
 //! - [`kernels`]: operations composed of several nodes (softmax, losses, optimisers);
 //! - [`runtime`]: backends; [`runtime::cpu`] replays with real data on the CPU;
 //! - [`report`]: pictures, timelines and pages.
-//!
-//! ```
-#![doc = include_str!("../examples/first_graph.rs")]
-//! ```
 #![forbid(unsafe_code)]
 
 pub use phonograph_capture as capture;
@@ -21,3 +17,8 @@ pub use phonograph_kernels as kernels;
 pub use phonograph_plan as plan;
 pub use phonograph_report as report;
 pub use phonograph_runtime as runtime;
+
+/// The example of the README, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
