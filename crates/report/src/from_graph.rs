@@ -139,8 +139,11 @@ fn inner_title(node: &ir::Node, index: usize) -> String {
 
 fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
     let node = graph.node(id);
-    let mut drawn =
-        Node::new(class_of(&node.kind), ir::display_name(&node.name)).fact("id", id.to_string());
+    let label = match &*node.name {
+        "" => node.kind.name().into(),
+        name => ir::display_name(name),
+    };
+    let mut drawn = Node::new(class_of(&node.kind), label).fact("id", id.to_string());
     if let std::borrow::Cow::Owned(_) = ir::display_name(&node.name) {
         drawn = drawn.fact("symbol", &*node.name);
     }
@@ -171,8 +174,12 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
             drawn = drawn.fact("from", end(graph, &copy.src)).fact("to", end(graph, &copy.dst));
         }
         NodeKind::Memset(set) => {
-            drawn = drawn.line(format!("{:#x} × {} B", set.value, set.extent.bytes()));
-            drawn = drawn.fact("pattern", format!("{:#x} of {} B", set.value, set.element_size));
+            drawn = drawn.line(format!("{:#x} over {} B", set.value, set.extent.bytes()));
+            let size = match set.element_size {
+                0 => "unknown size".to_owned(),
+                bytes => format!("{bytes} B"),
+            };
+            drawn = drawn.fact("pattern", format!("{:#x} of {size}", set.value));
             drawn = drawn.fact("extent", extent(set.extent)).fact("to", end(graph, &set.dst));
         }
         NodeKind::Host(host) => {
