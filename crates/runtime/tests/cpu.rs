@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use phonograph_graph::{
-    Access, Arg, BufferId, ComputeGraph, Condition, ConditionalKind, DType, EventId, Expr, Extent,
-    GraphBuilder, LibraryKernel, MemcpyDir, MemcpyNode, MemsetNode, NodeId, Pitched, ReduceOp,
-    Region, Schedule, Target, View,
+    Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind, DType,
+    EventId, Expr, Extent, GraphBuilder, LibraryKernel, MemcpyDir, MemcpyNode, MemsetNode, NodeId,
+    Pitched, ReduceOp, Region, Schedule, Space, Target, View,
 };
 use phonograph_runtime::cpu::kernels::{FnKernel, KernelError, Param, Registry};
 use phonograph_runtime::cpu::{
@@ -375,6 +375,19 @@ fn wrong_schedules_races_and_bindings_are_refused_before_anything_runs() {
     assert!(matches!(race, InstantiateError::Race { .. }), "{race}");
     let empty = refused(&racy, &Schedule::default(), &none);
     assert!(matches!(&empty, InstantiateError::Schedule(found) if found.len() == 2), "{empty}");
+    let crooked = {
+        let mut b = GraphBuilder::new();
+        let buffers: Vec<BufferId> = [1, 4]
+            .map(|bytes| {
+                let (name, role, space) = ("t".into(), BufferRole::Internal, Space::Device(0));
+                b.declare(Buffer { name, bytes, align: 1, role, space })
+            })
+            .into();
+        b.add_kernel("k", 1, 1, 0).outputs(buffers).finish();
+        b.build().unwrap()
+    };
+    let crooked = refused(&crooked, &Schedule::sequential(&crooked), &none);
+    assert_eq!(crooked, InstantiateError::Misaligned { buffer: BufferId(1), offset: 1 });
     let small = cpu.alloc(2).unwrap();
     let b = {
         let mut b = GraphBuilder::new();

@@ -26,6 +26,9 @@ use super::program::{ProgramBuilder, ProgramError, TaskId, WorkerId};
 /// A part of a split node is worth handing to another worker from this much work on; a hand-over costs about a microsecond.
 const SPLIT_NS: u64 = 10_000;
 
+/// Kernels take elements of any type to be aligned, given that their buffer is aligned so.
+const MIN_ALIGN: u64 = 8;
+
 /// What a graph refers to and the user provides.
 #[derive(Clone, Debug)]
 pub struct Bindings<'a> {
@@ -91,6 +94,16 @@ pub enum InstantiateError {
         buffer: BufferId,
         /// What is wrong.
         problem: String,
+    },
+    /// A buffer that asks for so little alignment that the plan put it where the CPU cannot use it.
+    #[error(
+        "{buffer} lies at byte {offset} of its pool; on the CPU a buffer is aligned to {MIN_ALIGN} bytes at least, so declare it so"
+    )]
+    Misaligned {
+        /// The buffer.
+        buffer: BufferId,
+        /// Its place.
+        offset: u64,
     },
     /// No memory for the graph.
     #[error(transparent)]
@@ -288,8 +301,12 @@ impl Builder<'_> {
             self.arenas.push(pool);
         }
         for (index, declared) in graph.buffers().iter().enumerate() {
-            let offset = schedule.memory.offset(BufferId::from_index(index));
+            let buffer = BufferId::from_index(index);
+            let offset = schedule.memory.offset(buffer);
             if let (BufferRole::Internal, Some(offset)) = (declared.role, offset) {
+                if !offset.is_multiple_of(MIN_ALIGN) {
+                    return Err(InstantiateError::Misaligned { buffer, offset });
+                }
                 let start = pools[&declared.space]; // the checker has seen that the buffer lies in it
                 bases[index] = Base::Address(start.wrapping_add(offset as usize));
             }
