@@ -83,11 +83,10 @@ type Matrix = Vec<Vec<bool>>;
 /// Transitive closure (Warshall).
 fn close(matrix: &mut Matrix) {
     for via in 0..matrix.len() {
-        for from in 0..matrix.len() {
-            if matrix[from][via] {
-                for to in 0..matrix.len() {
-                    matrix[from][to] |= matrix[via][to];
-                }
+        let beyond = matrix[via].clone();
+        for row in matrix.iter_mut().filter(|row| row[via]) {
+            for (reached, &further) in row.iter_mut().zip(&beyond) {
+                *reached |= further;
             }
         }
     }
@@ -115,10 +114,10 @@ fn guaranteed(steps: &[Step]) -> Option<Matrix> {
 fn is_right(graph: &ComputeGraph, schedule: &Schedule) -> bool {
     let mut place = vec![None; graph.node_count()];
     for (at, step) in schedule.steps.iter().enumerate() {
-        if let Step::Run { nodes, .. } = step {
-            if place[nodes[0].index()].replace(at).is_some() {
-                return false;
-            }
+        if let Step::Run { nodes, .. } = step
+            && place[nodes[0].index()].replace(at).is_some()
+        {
+            return false;
         }
     }
     let Some(place) = place.into_iter().collect::<Option<Vec<usize>>>() else { return false };
