@@ -164,3 +164,114 @@ math! {
         -1.770541301539279e-11
     ] is 1 from 6.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Distance of `value` from `exact` in units of the last place that f32 has there.
+    fn ulps_f32(value: f32, exact: f64) -> f64 {
+        if value.is_nan() && exact.is_nan() || f64::from(value) == exact {
+            return 0.0;
+        }
+        if value.is_infinite() && exact.abs() > f32::MAX.into() {
+            return 0.0;
+        }
+        let exponent = libm::frexp(exact).1.max(-125);
+        (f64::from(value) - exact).abs() / libm::ldexp(1.0, exponent - 24)
+    }
+
+    /// As above for f64, against a reference that is itself rounded.
+    fn ulps_f64(value: f64, reference: f64) -> f64 {
+        if value.is_nan() && reference.is_nan() || value == reference {
+            return 0.0;
+        }
+        let exponent = libm::frexp(reference).1.max(-1021);
+        (value - reference).abs() / libm::ldexp(1.0, exponent - 53)
+    }
+
+    /// A sample of all f32, every exponent and both signs.
+    const STEP: usize = 4093;
+
+    #[test]
+    fn f32_errors_are_bounded() {
+        let check = |name: &str, ours: fn(f32) -> f32, exact: fn(f64) -> f64, bound: f64| {
+            let worst = (0..=u32::MAX)
+                .step_by(STEP)
+                .map(f32::from_bits)
+                .map(|x| (ulps_f32(ours(x), exact(x.into())), x))
+                .fold((0.0, 0.0), |a, b| if b.0 <= a.0 { a } else { b });
+            assert!(worst.0 <= bound, "{name}({:e}) is {} ulp off", worst.1, worst.0);
+        };
+        check("exp", Math::exp, libm::exp, 1.0);
+        check("log", Math::log, libm::log, 1.0);
+        check("tanh", Math::tanh, libm::tanh, 3.0);
+        check("erf", Math::erf, libm::erf, 3.0);
+        check("floor", Math::floor, libm::floor, 0.0);
+    }
+
+    #[test]
+    fn f64_errors_are_bounded() {
+        let check = |name: &str, ours: fn(f64) -> f64, reference: fn(f64) -> f64, bound: f64| {
+            // All exponents coarsely, and the ranges where the functions are interesting finely.
+            let coarse =
+                (0..400_000u64).map(|i| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            let fine = (-400_000..400_000i64).map(|i| i as f64 * 1.000_037e-3 * 1.9);
+            let small = (-200_000..200_000i64).map(|i| i as f64 * 3.1e-5);
+            let worst = coarse
+                .chain(fine)
+                .chain(small)
+                .map(|x| (ulps_f64(ours(x), reference(x)), x))
+                .fold((0.0, 0.0), |a, b| if b.0 <= a.0 { a } else { b });
+            assert!(worst.0 <= bound, "{name}({:e}) is {} ulp off", worst.1, worst.0);
+        };
+        check("exp", Math::exp, libm::exp, 2.0);
+        check("log", Math::log, libm::log, 2.0);
+        check("tanh", Math::tanh, libm::tanh, 4.0);
+        check("erf", Math::erf, libm::erf, 3.0);
+        check("floor", Math::floor, libm::floor, 0.0);
+    }
+
+    #[test]
+    fn special_values_are_the_limits() {
+        macro_rules! check {
+            ($($t:ident)*) => {$(
+                let (inf, nan) = ($t::INFINITY, $t::NAN);
+                let tiny = $t::from_bits(1);
+                for (function, x, y) in [
+                    (Math::exp as fn($t) -> $t, inf, inf),
+                    (Math::exp, -inf, 0.0),
+                    (Math::exp, 0.0, 1.0),
+                    (Math::exp, nan, nan),
+                    (Math::exp, $t::MAX, inf),
+                    (Math::exp, $t::MIN, 0.0),
+                    (Math::log, inf, inf),
+                    (Math::log, 0.0, -inf),
+                    (Math::log, -0.0, -inf),
+                    (Math::log, 1.0, 0.0),
+                    (Math::log, -tiny, nan),
+                    (Math::log, -inf, nan),
+                    (Math::log, nan, nan),
+                    (Math::tanh, inf, 1.0),
+                    (Math::tanh, -inf, -1.0),
+                    (Math::tanh, -0.0, -0.0),
+                    (Math::tanh, tiny, tiny),
+                    (Math::tanh, nan, nan),
+                    (Math::erf, inf, 1.0),
+                    (Math::erf, -inf, -1.0),
+                    (Math::erf, -0.0, -0.0),
+                    (Math::erf, tiny, tiny),
+                    (Math::erf, nan, nan),
+                    (Math::floor, -0.0, -0.0),
+                    (Math::floor, -inf, -inf),
+                    (Math::floor, nan, nan),
+                ] {
+                    let value = function(x);
+                    let same = value.to_bits() == y.to_bits() || value.is_nan() && y.is_nan();
+                    assert!(same, "{} of {x}: {value} instead of {y}", stringify!($t));
+                }
+            )*};
+        }
+        check!(f32 f64);
+    }
+}
