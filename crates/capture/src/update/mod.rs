@@ -14,6 +14,7 @@
 //! ```
 
 mod diff;
+mod from_graph;
 mod predict;
 mod rule;
 
