@@ -17,7 +17,8 @@ pub fn graph(path: &Path) -> Result<ComputeGraph> {
     parse(&bytes).with_context(|| format!("{} is no graph", path.display()))
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>> {
+/// The bytes of a file, decompressed.
+pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     let mut file: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {

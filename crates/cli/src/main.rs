@@ -1,7 +1,10 @@
 //! The `phonograph` command: look at task graphs, plan them, replay them.
 //!
-//! Exit codes: 0 if all is well, 1 if the answer is no (a replay failed), 2 for bad input or use.
+//! Exit codes: 0 if all is well, 1 if the answer is no (a replay, call or update failed), 2 for bad input or use.
 
+mod check;
+mod conformance;
+mod diff;
 mod doctor;
 mod input;
 mod plan;
@@ -32,6 +35,12 @@ enum Command {
     Plan(plan::Args),
     /// Replay a graph with real data.
     Run(run::Args),
+    /// What updating an instance of one graph from another would answer, and why.
+    Diff(diff::Args),
+    /// Run a script of driver calls through the stream-capture model and explain what fails.
+    Check(check::Args),
+    /// Compare the model with recorded answers of a driver.
+    Conformance(conformance::Args),
     /// What works on this machine.
     Doctor(doctor::Args),
     /// Print a completion script for a shell.
@@ -52,6 +61,9 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -4,7 +4,8 @@
 //! parts, which can also be used alone:
 //!
 //! - [`graph`]: the representation, [`GraphBuilder`](graph::GraphBuilder), JSON and DOT, schedules and their checker;
-//! - [`capture`]: recording streams into a graph;
+//! - [`capture`]: recording streams into a graph, and the model of the driver's stream capture;
+//! - [`trace`]: driver calls as data;
 //! - [`plan`]: analyses and planners;
 //! - [`kernels`]: operations composed of several nodes (softmax, losses, optimisers);
 //! - [`runtime`]: backends; [`runtime::cpu`] replays with real data on the CPU;
@@ -17,6 +18,7 @@ pub use phonograph_kernels as kernels;
 pub use phonograph_plan as plan;
 pub use phonograph_report as report;
 pub use phonograph_runtime as runtime;
+pub use phonograph_trace as trace;
 
 /// The example of the README, run as a test.
 #[cfg(doctest)]

@@ -1,0 +1,37 @@
+//! `phonograph diff`: what updating an instance of one graph from another would answer.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use phonograph::capture::update::{Graph, Reason, diff};
+use serde_json::json;
+
+use crate::{Answer, input, print, print_json};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The graph that was instantiated: JSON or DOT, plain or gzip.
+    from: PathBuf,
+    /// The graph that it is to be updated from.
+    to: PathBuf,
+    /// The answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    let [from, to] = [input::graph(&args.from)?, input::graph(&args.to)?];
+    let found = diff(&Graph::from(&from), &Graph::from(&to));
+    let taken = found.answer.reason == Reason::Success;
+    if args.json {
+        print_json(&json!({
+            "reason": found.answer.reason.name(),
+            "code": found.answer.reason.code(),
+            "change": found.change,
+            "order": found.order.map(|order| order.iter().map(|node| node.0).collect::<Vec<_>>()),
+        }))?;
+    } else {
+        print(format!("{found}\n").as_bytes())?;
+    }
+    Ok(if taken { Answer::Yes } else { Answer::No })
+}
