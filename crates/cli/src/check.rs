@@ -8,7 +8,7 @@ use phonograph::capture::check::check;
 use phonograph::trace::Script;
 use serde_json::json;
 
-use crate::{Answer, input, print, print_json};
+use crate::{Answer, harmless, input, print, print_json};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<Answer> {
             "findings": serde_json::to_value(&report.findings)?,
         }))?;
     } else {
-        print(report.render(Some(&text), args.colour.wanted()).as_bytes())?;
+        print(report.render(Some(&harmless(&text)), args.colour.wanted()).as_bytes())?;
     }
     Ok(if report.errors() == 0 { Answer::Yes } else { Answer::No })
 }

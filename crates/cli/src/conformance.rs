@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use phonograph::capture::conformance::conformance;
 use serde_json::json;
 
-use crate::{Answer, input, print, print_json};
+use crate::{Answer, harmless, input, print, print_json};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<Answer> {
         }
         let mut text = format!("{name}: {tally}\n");
         for divergence in divergences {
-            text += &format!("  {divergence}\n");
+            text += &format!("  {}\n", harmless(&divergence.to_string()));
         }
         print(text.as_bytes())?;
     }

@@ -93,6 +93,12 @@ fn print(bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// The text with nothing in it that a terminal would obey; columns stay where they are.
+fn harmless(text: &str) -> String {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    text.chars().map(|c| if obeyed(c) { ' ' } else { c }).collect()
+}
+
 /// Writes to a file, or to standard output without one.
 fn deliver(bytes: &[u8], output: Option<&Path>) -> Result<()> {
     match output {

@@ -72,6 +72,17 @@ fn scripts_are_explained() {
 }
 
 #[test]
+fn a_script_cannot_steer_the_terminal() {
+    let script =
+        file("stream s # \u{1b}[2J\nbegin s global\nsync s # \u{1b}]0;title\u{7}\nend s\n");
+    let output = phonograph("check", &[script.path()], &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!stdout(&output).contains(['\u{1b}', '\u{7}']), "{output:?}");
+    let fine = file("stream s nonblocking\nbegin s global\nkernel s\nend s\n");
+    assert_eq!(phonograph("check", &[fine.path()], &[]).status.code(), Some(0));
+}
+
+#[test]
 fn scripts_with_mistakes_are_refused_with_their_place() {
     let script = file("stream main\nkernel mian\n");
     let output = phonograph("check", &[script.path()], &[]);
