@@ -436,45 +436,27 @@ fn check_edge(nodes: &[Node], edge: &Edge) -> Result<(), GraphError> {
 
 /// Groups edges by consumer, in the order given, each once.
 fn incoming(nodes: usize, edges: Vec<Edge>) -> (Adjacency, Option<Box<[EdgeData]>>) {
-    let pairs = |edges: &[Edge]| {
-        let pairs: Vec<(NodeId, NodeId)> = edges.iter().map(|e| (e.to, e.from)).collect();
-        Adjacency::group(nodes, pairs.iter().copied())
-    };
     if edges.iter().all(|edge| edge.data == EdgeData::FULL) {
         let all = Adjacency::group(nodes, edges.iter().map(|e| (e.to, e.from)));
         drop(edges);
-        // `stamp[from] == to` once the edge from → to has been seen; 0 is no valid stamp because ids are shifted by one.
-        let mut stamp = vec![0u32; nodes];
-        let mut repeated = 0;
-        let mut is_new = |from: NodeId, to: NodeId| {
-            let new = stamp[from.index()] != to.0 + 1;
-            stamp[from.index()] = to.0 + 1;
-            new
-        };
         let rows = || (0..nodes as u32).map(NodeId);
-        for to in rows() {
-            for &from in all.of(to) {
-                repeated += usize::from(!is_new(from, to));
-            }
-        }
-        if repeated == 0 {
+        let pairs = || rows().flat_map(|to| all.of(to).iter().map(move |&from| (to, from)));
+        let distinct = || {
+            // The last consumer that each producer was seen with, shifted by one: 0 is none.
+            let mut seen_with = vec![0u32; nodes];
+            pairs().filter(move |&(to, from)| {
+                std::mem::replace(&mut seen_with[from.index()], to.0 + 1) != to.0 + 1
+            })
+        };
+        if distinct().count() == all.targets().len() {
             return (all, None);
         }
-        let mut kept = Vec::with_capacity(all.targets().len() - repeated);
-        stamp.fill(0);
-        for to in rows() {
-            for &from in all.of(to) {
-                if stamp[from.index()] != to.0 + 1 {
-                    stamp[from.index()] = to.0 + 1;
-                    kept.push((to, from));
-                }
-            }
-        }
+        let kept: Vec<(NodeId, NodeId)> = distinct().collect();
         return (Adjacency::group(nodes, kept.iter().copied()), None);
     }
     let mut seen = FxHashSet::default();
     let mut kept: Vec<Edge> = edges.into_iter().filter(|edge| seen.insert(*edge)).collect();
-    let adjacency = pairs(&kept);
+    let adjacency = Adjacency::group(nodes, kept.iter().map(|e| (e.to, e.from)));
     kept.sort_by_key(|edge| edge.to); // stable: the same order within a consumer as in the adjacency
     let data = kept.iter().map(|edge| edge.data).collect();
     (adjacency, Some(data))
