@@ -45,6 +45,14 @@ pub enum OpError {
         /// What it may be.
         choices: &'static str,
     },
+    /// A word that should be a number.
+    #[error("`{word}` is not {what}")]
+    Number {
+        /// What it should be.
+        what: &'static str,
+        /// The word as written.
+        word: String,
+    },
     /// A word that cannot be a name.
     #[error(
         "`{0}` cannot be a name: names are letters, digits, `_`, `.`, `:`, `<`, `>`, `-` and mean nothing else here"

@@ -10,9 +10,12 @@ use crate::{EventId, GraphId, MemoryId, Stream, StreamId, StreamKind, ThreadId};
 pub struct Names {
     streams: Table<StreamId>,
     kinds: Vec<StreamKind>,
+    devices: Vec<Option<u32>>,
     events: Table<EventId>,
     threads: Table<ThreadId>,
     memory: Table<MemoryId>,
+    /// By memory, as far as sizes are declared.
+    bytes: Vec<Option<u64>>,
     graphs: Table<GraphId>,
 }
 
@@ -62,9 +65,11 @@ impl Names {
         Self {
             streams: Table::new(),
             kinds: Vec::new(),
+            devices: Vec::new(),
             events: Table::new(),
             threads,
             memory: Table::new(),
+            bytes: Vec::new(),
             graphs: Table::new(),
         }
     }
@@ -73,6 +78,7 @@ impl Names {
     pub fn declare_stream(&mut self, name: &str, kind: StreamKind) -> Option<StreamId> {
         let id = self.streams.add(name, StreamId)?;
         self.kinds.push(kind);
+        self.devices.push(None);
         Some(id)
     }
 
@@ -94,6 +100,24 @@ impl Names {
     /// The memory of this name, declared on first use; `None` only if there are no ids left.
     pub fn memory(&mut self, name: &str) -> Option<MemoryId> {
         self.memory.get(name).or_else(|| self.memory.add(name, MemoryId))
+    }
+
+    /// Declares the size of a piece of memory; `None` if it has one already or there are no ids left.
+    pub fn declare_memory(&mut self, name: &str, bytes: u64) -> Option<MemoryId> {
+        let id = self.memory(name)?;
+        if self.memory_bytes(id).is_some() {
+            return None;
+        }
+        if self.bytes.len() <= id.index() {
+            self.bytes.resize(id.index() + 1, None);
+        }
+        self.bytes[id.index()] = Some(bytes);
+        Some(id)
+    }
+
+    /// The size of a piece of memory, if it was declared.
+    pub fn memory_bytes(&self, id: MemoryId) -> Option<u64> {
+        self.bytes.get(id.index()).copied().flatten()
     }
 
     /// The stream operand of a word: `legacy`, `ptds` or a declared name.
@@ -135,6 +159,22 @@ impl Names {
     /// The kinds of the declared streams, by id.
     pub fn stream_kinds(&self) -> &[StreamKind] {
         &self.kinds
+    }
+
+    /// Says on which device a declared stream is.
+    ///
+    /// # Panics
+    /// If this table did not give the id out.
+    pub fn set_device(&mut self, stream: StreamId, device: u32) {
+        self.devices[stream.index()] = Some(device);
+    }
+
+    /// The device of a stream, if it was said.
+    pub fn device(&self, stream: Stream) -> Option<u32> {
+        match stream {
+            Stream::Created(id) => self.devices.get(id.index()).copied().flatten(),
+            Stream::Legacy | Stream::PerThread => None,
+        }
     }
 
     /// How many events are declared.

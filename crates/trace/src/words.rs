@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `begin S MODE`, `begin_into S MODE [G]`, `end S [as G]` | cuStreamBeginCapture, cuStreamBeginCaptureToGraph, cuStreamEndCapture |
 //! | `kernel S [NAME] …`, `memset S …`, `host S [NAME] …`, `callback S [NAME] …` | cuLaunchKernel, cuMemsetD8Async, cuLaunchHostFunc, cuStreamAddCallback |
+//! | `kernel_programmatic S [NAME] …` | cuLaunchKernelEx with programmatic stream serialisation |
 //! | `memcpy S dtod\|htod_pinned\|htod_pageable\|dtoh_pinned\|dtoh_pageable …` | the asynchronous copies |
 //! | `record E S`, `record_ext E S`, `wait S E`, `wait_ext S E` | cuEventRecordWithFlags, cuStreamWaitEvent; `_ext` with the external flag |
 //! | `sync S`, `query S`, `esync E`, `equery E`, `ctxsync` | the waits and queries |
@@ -51,10 +52,11 @@ struct Word {
     shape: Shape,
     external: bool,
     add: bool,
+    programmatic: bool,
 }
 
 const fn word(word: &'static str, function: Function, shape: Shape) -> Word {
-    Word { word, function, shape, external: false, add: false }
+    Word { word, function, shape, external: false, add: false, programmatic: false }
 }
 
 const WORDS: &[Word] = &[
@@ -62,6 +64,10 @@ const WORDS: &[Word] = &[
     word("begin_into", Function::StreamBeginCaptureToGraph, Shape::BeginInto),
     word("end", Function::StreamEndCapture, Shape::End),
     word("kernel", Function::LaunchKernel, Shape::NamedWork),
+    Word {
+        programmatic: true,
+        ..word("kernel_programmatic", Function::LaunchKernelEx, Shape::NamedWork)
+    },
     word("memset", Function::MemsetD8Async, Shape::Work),
     word("host", Function::LaunchHostFunc, Shape::NamedWork),
     word("callback", Function::StreamAddCallback, Shape::NamedWork),
@@ -141,7 +147,12 @@ fn parse_call(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxErro
         return Err(line.wrong(OpError::UnknownOperation(op.to_owned())));
     };
     call.function = word.function;
-    call.flags = Flags { external: word.external, add: word.add, ..Flags::default() };
+    call.flags = Flags {
+        external: word.external,
+        add: word.add,
+        programmatic: word.programmatic,
+        ..Flags::default()
+    };
     match word.shape {
         Shape::Plain => {}
         Shape::Stream => call.stream = Some(line.stream(names)?),
@@ -266,7 +277,10 @@ pub(crate) fn print(call: &Call, names: &Names) -> String {
         .iter()
         .find(|(_, f, pageable)| *f == call.function && *pageable == call.flags.pageable);
     let fits = |w: &&Word| {
-        w.function == call.function && w.external == call.flags.external && w.add == call.flags.add
+        w.function == call.function
+            && w.external == call.flags.external
+            && w.add == call.flags.add
+            && w.programmatic == call.flags.programmatic
     };
     match (copy, WORDS.iter().find(fits)) {
         (Some(_), _) => out.push_str("memcpy"),

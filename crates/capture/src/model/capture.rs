@@ -36,7 +36,7 @@ impl Model {
             Target::Idle(key) => key,
         };
         // R1: a new open, valid capture on a new graph.
-        let graph = self.graphs.insert(Graph::new(at, false));
+        let graph = self.graphs.insert(Graph::new(at, None));
         self.open_capture(at, call.thread, mode, key, graph);
         Ok(Outcome::with(Rule::R1, Effect::Began))
     }
@@ -61,7 +61,7 @@ impl Model {
         let graph = match self.user_graphs.get(&user) {
             Some(slot) => *slot,
             None => {
-                let graph = Graph::new(at, true);
+                let graph = Graph::new(at, Some(user));
                 let slot = self.graphs.insert(graph);
                 self.user_graphs.insert(user, slot);
                 slot
@@ -175,14 +175,16 @@ impl Model {
         let state = &mut self.graphs[graph];
         state.capture = None;
         let finished = match ending {
-            Ending::Well { keep: None } if !state.users => {
+            Ending::Well { keep: None } if state.name.is_none() => {
                 // Nobody keeps the handle, so nobody can use the graph again: its allocations are those of a graph that is gone.
                 state.destroyed = Some(at);
-                Some(FinishedGraph { begun, id: state.id, nodes: std::mem::take(&mut state.nodes) })
+                let nodes = std::mem::take(&mut state.nodes);
+                Some(FinishedGraph { begun, id: state.id, name: None, nodes })
             }
             // The program may capture into it again, so the model keeps its own copy.
-            Ending::Well { .. } => {
-                Some(FinishedGraph { begun, id: state.id, nodes: state.nodes.clone() })
+            Ending::Well { keep } => {
+                let (id, name) = (state.id, keep.or(state.name));
+                Some(FinishedGraph { begun, id, name, nodes: state.nodes.clone() })
             }
             Ending::Unsuccessful => {
                 state.nodes = Vec::new();
@@ -265,7 +267,7 @@ impl Model {
 
     /// Lets `name` stand for a graph, and lets go of what it stood for.
     fn name_graph(&mut self, name: GraphId, graph: Slot) {
-        self.graphs[graph].users = true;
+        self.graphs[graph].name = Some(name);
         self.graphs.retain(graph);
         if let Some(old) = self.user_graphs.insert(name, graph) {
             self.graphs.release(old);

@@ -21,7 +21,9 @@
 mod barred;
 mod capture;
 mod class;
+mod convert;
 mod event;
+mod finished;
 mod memory;
 mod refusal;
 mod rule;
@@ -41,6 +43,8 @@ use slab::{Slab, Slot};
 use state::{Capture, EventState, Graph, Membership, Memory, Record, StreamKey, StreamState};
 
 pub use class::{Class, Evidence, NodeKind, class};
+pub use convert::ConvertError;
+pub use finished::FinishedGraph;
 pub use refusal::{Cause, LooseNode, Refusal, Role, Victim};
 pub use rule::Rule;
 pub use state::{Broken, CallIndex, CapturedId, CapturedNode, Fork};
@@ -96,36 +100,6 @@ pub enum Effect {
     Closed,
     /// The thread's mode before.
     PreviousMode(Mode),
-}
-
-/// A captured graph.
-#[derive(Clone, PartialEq, Debug)]
-pub struct FinishedGraph {
-    /// The begin of the capture.
-    pub begun: CallIndex,
-    /// The call that first captured into the graph: what the driver's capture id stands for.
-    pub id: CallIndex,
-    /// The nodes in the order of capture. Those of earlier captures into the same graph come first.
-    pub nodes: Vec<CapturedNode>,
-}
-
-impl FinishedGraph {
-    /// Every edge, by consumer, each from a dependency to the node that has it.
-    pub fn edges(&self) -> impl Iterator<Item = (CapturedId, CapturedId)> + '_ {
-        // There are no more nodes than calls, so the position fits.
-        let consumers = self.nodes.iter().enumerate();
-        consumers.flat_map(|(at, node)| {
-            node.dependencies.iter().map(move |dependency| (dependency, CapturedId(at as u32)))
-        })
-    }
-
-    /// Port and type of an edge: 1 and 1 if the consumer was launched with programmatic serialisation and the producer is a kernel.
-    pub fn edge_data(&self, from: CapturedId, to: CapturedId) -> (u8, u8) {
-        // R0: no recording has a programmatic launch after anything but a kernel; the documentation allows the type between kernels only.
-        let programmatic = self.nodes[to.index()].programmatic
-            && self.nodes[from.index()].kind == NodeKind::Kernel;
-        if programmatic { (1, 1) } else { (0, 0) }
-    }
 }
 
 /// The capture status of a stream.

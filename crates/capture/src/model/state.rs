@@ -1,6 +1,6 @@
 //! What the model remembers: streams, events, captures, graphs and memory, with the calls that made them so.
 
-use phonograph_trace::{CuResult, EventId, Mode, Stream, StreamId, StreamKind, ThreadId};
+use phonograph_trace::{CuResult, EventId, GraphId, Mode, Stream, StreamId, StreamKind, ThreadId};
 
 use super::class::NodeKind;
 use super::rule::Rule;
@@ -140,8 +140,8 @@ pub struct Broken {
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     pub(super) id: CallIndex,
-    /// The program has a name for it and may capture into it again.
-    pub(super) users: bool,
+    /// What the program calls it, if it has a name for it and may capture into it again.
+    pub(super) name: Option<GraphId>,
     pub(super) nodes: Vec<CapturedNode>,
     /// Why it does not exist any more.
     pub(super) destroyed: Option<CallIndex>,
@@ -154,10 +154,10 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn new(id: CallIndex, users: bool) -> Self {
+    pub(super) fn new(id: CallIndex, name: Option<GraphId>) -> Self {
         Self {
             id,
-            users,
+            name,
             nodes: Vec::new(),
             destroyed: None,
             capture: None,
