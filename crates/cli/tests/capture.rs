@@ -101,3 +101,100 @@ fn updates_are_judged_between_files() {
     assert_eq!(differs.status.code(), Some(1), "{differs:?}");
     assert!(stdout(&differs).contains("TOPOLOGY_CHANGED"), "{differs:?}");
 }
+
+/// Runs `check --graph` on a script; its output, and what was written.
+fn check_graph(text: &str, rest: &[&str]) -> (Output, Option<Vec<u8>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, out) = (folder.path().join("script.txt"), folder.path().join("out.json"));
+    std::fs::write(&script, text).unwrap();
+    let rest = [&["--graph", out.to_str().unwrap()], rest].concat();
+    let output = phonograph("check", &[&script], &rest);
+    (output, std::fs::read(out).ok())
+}
+
+const STEP: &str = "stream main side nonblocking
+event fork join
+memory a b 4096
+begin main global
+kernel main load writes a
+record fork main
+wait side fork
+kernel side left reads a writes b
+kernel main right reads a writes unsized
+malloc_async main scratch
+record join side
+wait main join
+kernel main last reads b unsized writes scratch
+memset main writes a
+free_async main scratch
+end main as step
+";
+
+#[test]
+fn a_captured_graph_is_written_and_read_by_the_other_commands() {
+    let (output, written) = check_graph(STEP, &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let mut graph = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+    graph.write_all(&written.unwrap()).unwrap();
+    let shown = phonograph("show", &[graph.path()], &["--json"]);
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((&shown["nodes"], &shown["edges"]), (&7.into(), &7.into()), "{shown}");
+    let planned = phonograph("plan", &[graph.path()], &["--steps"]);
+    assert_eq!(planned.status.code(), Some(0), "{planned:?}");
+    assert!(stdout(&planned).contains("proved by the checker"), "{planned:?}");
+    let same = phonograph("diff", &[graph.path(), graph.path()], &[]);
+    assert_eq!(same.status.code(), Some(0), "{same:?}");
+    // What a script leaves out is unknown, so nothing pretends to replay it.
+    let replayed = phonograph("run", &[graph.path()], &[]);
+    assert_ne!(replayed.status.code(), Some(0), "{replayed:?}");
+}
+
+#[test]
+fn of_several_captured_graphs_one_has_to_be_chosen() {
+    let text = "stream s nonblocking
+graph grown
+begin s global
+kernel s a
+end s
+begin_into s global grown
+kernel s b
+end s
+begin_into s global grown
+kernel s c
+end s
+begin s global
+end s as none
+";
+    let error = |rest: &[&str]| {
+        let (output, written) = check_graph(text, rest);
+        assert_eq!((output.status.code(), written), (Some(2), None), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        error.split_once("is not written: ").unwrap().1.to_owned()
+    };
+    let all = "1 (begun on line 3, 1 node), 2 `grown` (begun on line 9, 2 nodes), 3 `none` (begun on line 12, 0 nodes)";
+    assert_eq!(error(&[]), format!("3 graphs are captured; choose one with --pick: {all}\n"));
+    for missing in ["0", "4", "lost", "-1", ""] {
+        let picked = format!("--pick={missing}");
+        assert_eq!(error(&[&picked]), format!("no graph `{missing}` is captured, only {all}\n"));
+    }
+    for (pick, nodes) in [("1", 1), ("grown", 2), ("2", 2), ("none", 0)] {
+        let (output, written) = check_graph(text, &["--pick", pick]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let graph = phonograph::graph::from_json(&written.unwrap()).unwrap();
+        assert_eq!(graph.node_count(), nodes, "{pick}");
+    }
+}
+
+#[test]
+fn without_a_graph_nothing_is_written() {
+    for (text, code) in [("# nothing\n", 2), ("stream s\nbegin s global\nsync s\nend s\n", 1)] {
+        let (output, written) = check_graph(text, &[]);
+        assert_eq!((output.status.code(), written), (Some(code), None), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.ends_with("is not written: no capture ends with a graph\n"), "{error}");
+    }
+    let untold = "stream s nonblocking\nbegin s global\ncuStreamWaitValue32 s\nend s\n";
+    let (output, written) = check_graph(untold, &[]);
+    assert_eq!((output.status.code(), written), (Some(2), None), "{output:?}");
+}
