@@ -9,7 +9,7 @@ const KERNEL: Content = Content::Kernel { cooperative: false };
 
 fn node(content: Content, dependencies: &[u32]) -> Node {
     let dependency = |node: &u32| Dependency { node: NodeIndex(*node), port: Port::Full };
-    Node { content, dependencies: dependencies.iter().map(dependency).collect() }
+    Node { dependencies: dependencies.iter().map(dependency).collect(), ..Node::new(content) }
 }
 
 fn graph(nodes: impl IntoIterator<Item = (Content, &'static [u32])>) -> Graph {
@@ -22,7 +22,7 @@ fn graph(nodes: impl IntoIterator<Item = (Content, &'static [u32])>) -> Graph {
 }
 
 fn copy(direction: Direction, bytes: u64, rows: u32) -> Content {
-    Content::Memcpy { direction, bytes, rows, depth: 1, offset: 0 }
+    Content::Memcpy { direction, bytes, rows, depth: 1, offset: 0, devices: [None; 2] }
 }
 
 fn check(a: &Graph, b: &Graph, reason: Reason, rule: UpdateRule, change: &str) -> Diff {
@@ -39,7 +39,8 @@ fn every_refusal_names_the_smallest_change() {
         AttributesChanged, NodeTypeChanged, NotSupported, ParametersChanged, TopologyChanged,
     };
     let one = |content| graph([(content, &[][..])]);
-    let memset = |width, height| Content::Memset { element: 4, width, height, pitch: 512 };
+    let memset =
+        |width, height| Content::Memset { element: 4, width, height, pitch: 512, device: None };
     let cases = [
         (
             one(KERNEL),
@@ -60,28 +61,28 @@ fn every_refusal_names_the_smallest_change() {
             one(memset(16, 2)),
             ParametersChanged,
             UpdateRule::U9a,
-            "set height from 2 to 1 back",
+            "set back height from 2 to 1",
         ),
         (
             one(memset(16, 2)),
             one(memset(32, 2)),
             ParametersChanged,
             UpdateRule::U9b,
-            "set width from 32 to 16 back",
+            "set back width from 32 to 16",
         ),
         (
             one(copy(HostToDevice, 8, 1)),
             one(copy(DeviceToDevice, 8, 1)),
             ParametersChanged,
             UpdateRule::U10,
-            "set direction from DeviceToDevice to HostToDevice back",
+            "set back direction from DeviceToDevice to HostToDevice",
         ),
         (
             one(copy(HostToDevice, 8, 2)),
             one(copy(HostToDevice, 16, 2)),
             ParametersChanged,
             UpdateRule::U13,
-            "set bytes from 16 to 8 back",
+            "set back bytes from 16 to 8",
         ),
         (
             one(Content::Conditional { kind: Conditional::If, bodies: vec![Graph::default()] }),
@@ -95,7 +96,7 @@ fn every_refusal_names_the_smallest_change() {
             graph([(KERNEL, &[][..]), (KERNEL, &[0])]),
             TopologyChanged,
             UpdateRule::U2,
-            "give the graph 1 nodes instead of 2",
+            "give the graph 1 node instead of 2",
         ),
         (
             graph([(KERNEL, &[][..]), (KERNEL, &[0])]),
@@ -116,6 +117,28 @@ fn every_refusal_names_the_smallest_change() {
         assert_eq!(check(&a, &b, reason, rule, change).order, None);
         assert_eq!(predict(&a, &a).reason, Reason::Success);
     }
+}
+
+#[test]
+fn documented_only_memory_stays_on_its_devices() {
+    let fill = |device| {
+        let content = Content::Memset { element: 4, width: 16, height: 1, pitch: 0, device };
+        graph([(content, &[][..])])
+    };
+    let change = "use memory on the devices that it was on";
+    let (reason, rule) = (Reason::ParametersChanged, UpdateRule::U18);
+    check(&fill(Some(0)), &fill(Some(1)), reason, rule, change);
+    let copy = |to| {
+        let devices = [Some(0), to];
+        let direction = Direction::DeviceToDevice;
+        let content =
+            Content::Memcpy { direction, bytes: 8, rows: 1, depth: 1, offset: 0, devices };
+        graph([(content, &[][..])])
+    };
+    check(&copy(Some(0)), &copy(Some(1)), reason, rule, change);
+    // What is not known is no difference.
+    assert_eq!(predict(&fill(None), &fill(Some(1))).reason, Reason::Success);
+    assert_eq!(predict(&copy(Some(0)), &copy(None)).reason, Reason::Success);
 }
 
 #[test]

@@ -198,3 +198,61 @@ fn without_a_graph_nothing_is_written() {
     let (output, written) = check_graph(untold, &[]);
     assert_eq!((output.status.code(), written), (Some(2), None), "{output:?}");
 }
+
+/// The report of `diff` on two graphs in JSON, given by their members.
+fn diff(a: &str, b: &str, code: i32) -> String {
+    let graph = |members: &str| file(&format!("{{\"phonograph\": 1, \"graph\": {{{members}}}}}"));
+    let (a, b) = (graph(a), graph(b));
+    let output = phonograph("diff", &[a.path(), b.path()], &[]);
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    stdout(&output)
+}
+
+const LOAD: &str = r#"{"name": "load", "kernel": {}}"#;
+
+#[test]
+fn case_18_a_node_changes_its_type() {
+    let graph = |second: &str| format!(r#""nodes": [{LOAD}, {second}], "edges": [[0, 1]]"#);
+    let copy = r#"{"name": "copy out", "memcpy": {"direction": "DtoH", "width": 64}}"#;
+    let kernel = r#"{"name": "_Z5scalePff", "kernel": {}}"#;
+    insta::assert_snapshot!(diff(&graph(copy), &graph(kernel), 1));
+}
+
+#[test]
+fn case_19_an_update_fails_and_leaves_its_error() {
+    // The same step with another number of dependencies, with a copy from another device, and with a cooperative kernel.
+    let graph = |width: u64, device: u32, cooperative: bool, join: &str| {
+        format!(
+            r#""buffers": [{{"name": "x", "bytes": 4096, "role": "external", "space": {{"device": {device}}}}},
+                {{"name": "h", "bytes": 4096, "role": "external", "space": "pinned"}}],
+            "nodes": [{LOAD}, {{"name": "fetch", "memcpy": {{"direction": "HtoD", "src": {{"buffer": 1}}, "dst": {{"buffer": 0}}, "width": {width}}}}},
+                {{"name": "step", "kernel": {{"cooperative": {cooperative}}}}}],
+            "edges": [{join}]"#
+        )
+    };
+    let both = "[0, 2], [1, 2]";
+    let first = graph(4096, 0, false, both);
+    let mut said = diff(&first, &graph(1024, 0, false, both), 0);
+    for second in [
+        graph(4096, 0, false, "[0, 1], [1, 2]"),
+        graph(4096, 1, false, both),
+        graph(4096, 0, true, both),
+    ] {
+        said += &format!("---\n{}", diff(&first, &second, 1));
+    }
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn case_20_a_2d_memset_is_taken_again_and_not_with_another_height() {
+    let graph = |width: u64, height: u64| {
+        format!(
+            r#""buffers": [{{"name": "p", "bytes": 8192, "role": "external"}}],
+            "nodes": [{{"name": "clear", "memset": {{"dst": {{"buffer": 0, "pitch": 512}}, "value": 7, "element_size": 4, "width": {width}, "height": {height}}}}}], "edges": []"#
+        )
+    };
+    assert_eq!(diff(&graph(64, 4), &graph(64, 4), 0), diff(&graph(64, 1), &graph(32, 1), 0));
+    insta::assert_snapshot!(diff(&graph(64, 4), &graph(64, 5), 1));
+    assert!(diff(&graph(64, 4), &graph(32, 4), 1).contains("PARAMETERS_CHANGED (5)"));
+    assert!(diff(&graph(64, 1), &graph(64, 2), 1).contains("PARAMETERS_CHANGED (5)"));
+}

@@ -18,9 +18,11 @@ mod from_graph;
 mod predict;
 mod rule;
 
+use std::sync::Arc;
+
 use phonograph_trace::CuResult;
 
-pub use diff::{Diff, diff};
+pub use diff::{Diff, NodeLabel, diff};
 pub use predict::predict;
 pub use rule::UpdateRule;
 
@@ -45,6 +47,8 @@ impl NodeIndex {
 /// A node: what it holds, and what it depends on in the order given to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
+    /// For people; an update does not compare names.
+    pub name: Arc<str>,
     /// What it holds.
     pub content: Content,
     /// What it depends on.
@@ -52,9 +56,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that depends on nothing.
+    /// A node without a name that depends on nothing.
     pub fn new(content: Content) -> Self {
-        Self { content, dependencies: Vec::new() }
+        Self { name: "".into(), content, dependencies: Vec::new() }
     }
 }
 
@@ -82,11 +86,31 @@ pub enum Port {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Content {
-    Kernel { cooperative: bool },
-    Memcpy { direction: Direction, bytes: u64, rows: u32, depth: u32, offset: u64 },
-    Memset { element: u32, width: u64, height: u64, pitch: u64 },
+    Kernel {
+        cooperative: bool,
+    },
+    Memcpy {
+        direction: Direction,
+        bytes: u64,
+        rows: u32,
+        depth: u32,
+        offset: u64,
+        /// The devices of source and destination, as far as they are known.
+        devices: [Option<u32>; 2],
+    },
+    Memset {
+        element: u32,
+        width: u64,
+        height: u64,
+        pitch: u64,
+        /// The device of the memory, if it is known.
+        device: Option<u32>,
+    },
     Child(Graph),
-    Conditional { kind: Conditional, bodies: Vec<Graph> },
+    Conditional {
+        kind: Conditional,
+        bodies: Vec<Graph>,
+    },
     Alloc,
     Free,
     Host,
@@ -150,6 +174,10 @@ pub struct NodePath {
 }
 
 /// Why an update is refused, `CUgraphExecUpdateResult`.
+///
+/// The driver has three more: 1 (ERROR) says nothing about the graphs; 4 (FUNCTION_CHANGED) is for drivers before CUDA 11.2; 7
+/// (UNSUPPORTED_FUNCTION_CHANGE) is about the context of a kernel's function, or whether it launches kernels itself, which graphs here
+/// do not tell. No recording has any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Reason {

@@ -55,6 +55,9 @@ rules! {
     U14 "paired dependencies must have the same port",
     /// Conditional: the kind. NOT_SUPPORTED, the node is named; before the body (1). Decides 7 (7).
     U15 "a conditional keeps its kind",
+    /// Copy and memset: the devices that the memory is on. PARAMETERS_CHANGED, before the rest of what the node holds. Documented, not
+    /// recorded: all recorded memory is on one device.
+    U18 "the memory of a copy or memset stays on its devices",
 }
 
 /// U8 and U16, U17 are about where the walk goes, not what it decides:
