@@ -23,10 +23,10 @@ pub struct Args {
     /// Whether to colour the report.
     #[arg(long, value_enum, default_value_t = Colour::Auto)]
     colour: Colour,
-    /// Write the captured graph to this file, as JSON for `show`, `plan` and `diff`.
+    /// Write the captured graph, or the one built by hand, to this file, as JSON for `show`, `plan` and `diff`.
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
-    /// Of several captured graphs the one to write: its name (`end S as NAME`), or its number in the order of the script, from 1.
+    /// Of several graphs the one to write: its name (`end S as NAME`, `graph NAME`), or its number, from 1; without this they are listed.
     #[arg(long, value_name = "GRAPH", requires = "graph")]
     pick: Option<String>,
 }
@@ -79,7 +79,11 @@ pub fn run(args: &Args) -> Result<Answer> {
     let failed = graphs.is_empty() && report.errors() > 0;
     if let Some(file) = args.graph.as_ref().filter(|_| failed) {
         // The report says why; this is its answer, not a wrong use.
-        writeln!(io::stderr(), "{} is not written: no capture ends with a graph", file.display())?;
+        writeln!(
+            io::stderr(),
+            "error: {} is not written: no capture ends with a graph, and none is built",
+            file.display()
+        )?;
     } else if let Some(file) = &args.graph {
         let graph = chosen(&graphs, args.pick.as_deref(), &script)
             .with_context(|| format!("{} is not written", file.display()))?;
@@ -89,12 +93,13 @@ pub fn run(args: &Args) -> Result<Answer> {
     Ok(if report.errors() == 0 { Answer::Yes } else { Answer::No })
 }
 
-/// The graphs that were captured. One that is captured into several times counts once, as the last capture left it.
+/// The graphs that were captured or built by hand, without the bodies of conditionals, which lie in other graphs. One that is captured
+/// into several times counts once, as the script left it.
 fn latest(report: &Report) -> Vec<&FinishedGraph> {
     let mut at: HashMap<_, usize> = HashMap::new();
     let mut graphs: Vec<&FinishedGraph> = Vec::new();
-    for graph in &report.graphs {
-        let place = *at.entry(graph.id).or_insert(graphs.len());
+    for graph in report.graphs.iter().chain(&report.built).filter(|graph| !graph.body) {
+        let place = *at.entry((graph.id, graph.name)).or_insert(graphs.len());
         match graphs.get_mut(place) {
             Some(earlier) => *earlier = graph,
             None => graphs.push(graph),
@@ -124,18 +129,16 @@ fn chosen<'a>(
         format!("{}{more}", shown.collect::<Vec<_>>().join(", "))
     };
     match (graphs, pick) {
-        ([], _) => bail!("no capture ends with a graph"),
+        ([], _) => bail!("no capture ends with a graph, and none is built"),
         ([graph], None) => Ok(*graph),
         (_, None) => {
-            bail!("{} graphs are captured; choose one with --pick: {}", graphs.len(), list())
+            bail!("there are {} graphs; choose one with --pick: {}", graphs.len(), list())
         }
         (_, Some(pick)) => {
             let named = graphs.iter().find(|graph| name(graph) == Some(pick));
             let numbered = || graphs.get(pick.parse::<usize>().ok()?.checked_sub(1)?);
             let graph = named.or_else(numbered);
-            graph
-                .copied()
-                .with_context(|| format!("no graph `{pick}` is captured, only {}", list()))
+            graph.copied().with_context(|| format!("there is no graph `{pick}`, only {}", list()))
         }
     }
 }

@@ -173,10 +173,10 @@ end s as none
         error.split_once("is not written: ").unwrap().1.to_owned()
     };
     let all = "1 (begun on line 3, 1 node), 2 `grown` (begun on line 9, 2 nodes), 3 `none` (begun on line 12, 0 nodes)";
-    assert_eq!(error(&[]), format!("3 graphs are captured; choose one with --pick: {all}\n"));
+    assert_eq!(error(&[]), format!("there are 3 graphs; choose one with --pick: {all}\n"));
     for missing in ["0", "4", "lost", "-1", ""] {
         let picked = format!("--pick={missing}");
-        assert_eq!(error(&[&picked]), format!("no graph `{missing}` is captured, only {all}\n"));
+        assert_eq!(error(&[&picked]), format!("there is no graph `{missing}`, only {all}\n"));
     }
     for (pick, nodes) in [("1", 1), ("grown", 2), ("2", 2), ("none", 0)] {
         let (output, written) = check_graph(text, &["--pick", pick]);
@@ -192,7 +192,10 @@ fn without_a_graph_nothing_is_written() {
         let (output, written) = check_graph(text, &[]);
         assert_eq!((output.status.code(), written), (Some(code), None), "{output:?}");
         let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.ends_with("is not written: no capture ends with a graph\n"), "{error}");
+        assert!(
+            error.ends_with("is not written: no capture ends with a graph, and none is built\n"),
+            "{error}"
+        );
     }
     let untold = "stream s nonblocking\nbegin s global\ncuStreamWaitValue32 s\nend s\n";
     let (output, written) = check_graph(untold, &[]);
@@ -255,4 +258,63 @@ fn case_20_a_2d_memset_is_taken_again_and_not_with_another_height() {
     insta::assert_snapshot!(diff(&graph(64, 4), &graph(64, 5), 1));
     assert!(diff(&graph(64, 4), &graph(32, 4), 1).contains("PARAMETERS_CHANGED (5)"));
     assert!(diff(&graph(64, 1), &graph(64, 2), 1).contains("PARAMETERS_CHANGED (5)"));
+}
+
+#[test]
+fn case_37_edge_data_is_never_dropped() {
+    let text = "graph g
+add_kernel g a as a
+add_kernel g b as b
+add_kernel g c as c
+add_edge g a b
+add_edge g a b programmatic
+add_edge g b c launch_order
+";
+    let (output, written) = check_graph(text, &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let json = written.unwrap();
+    let graph = phonograph::graph::from_json(&json).unwrap();
+    let data = |edges: &mut dyn Iterator<Item = phonograph::graph::Edge>| -> Vec<_> {
+        edges.map(|edge| (edge.from.0, edge.to.0, edge.data.from_port)).collect()
+    };
+    let expected = [(0, 1, 0), (0, 1, 1), (1, 2, 2)];
+    assert_eq!(data(&mut graph.edges()), expected);
+    // Lowered from its plan, the graph has every edge with its data.
+    let plan = phonograph::plan::ExecutionPlan::build(&graph, 2).unwrap();
+    let device = phonograph::plan::lower(&plan).unwrap();
+    let lowered: Vec<_> = graph
+        .node_ids()
+        .flat_map(|node| data(&mut device.incoming(node).iter().copied()))
+        .collect();
+    assert_eq!(lowered, expected);
+    let written = file(std::str::from_utf8(&json).unwrap());
+    let dot = phonograph("show", &[written.path()], &["--dot"]);
+    let again = file(&stdout(&dot));
+    let same = phonograph("diff", &[written.path(), again.path()], &[]);
+    assert_eq!(same.status.code(), Some(0), "{same:?}");
+}
+
+#[test]
+fn case_39_a_hundred_thousand_calls_and_a_fork_as_wide() {
+    const COUNT: usize = 100_000;
+    let chain = "kernel s step reads x writes x\n".repeat(COUNT);
+    let chain = format!("stream s nonblocking\nbegin s global\n{chain}end s\n");
+    let mut wide = String::from("stream s nonblocking\nevent fork\n");
+    for side in 0..COUNT {
+        wide += &format!("stream s{side} nonblocking\nevent e{side}\n");
+    }
+    wide += "begin s global\nkernel s first\nrecord fork s\n";
+    for side in 0..COUNT {
+        wide += &format!(
+            "wait s{side} fork\nkernel s{side} k\nrecord e{side} s{side}\nwait s e{side}\n"
+        );
+    }
+    wide += "kernel s last\nend s\n";
+    // The last kernel also depends on the first, which the driver keeps in its set.
+    for (text, nodes, edges) in [(chain, COUNT, COUNT - 1), (wide, COUNT + 2, 2 * COUNT + 1)] {
+        let (output, written) = check_graph(&text, &[]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let graph = phonograph::graph::from_json(&written.unwrap()).unwrap();
+        assert_eq!((graph.node_count(), graph.edge_count()), (nodes, edges));
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::{EventId, GraphId, MemoryId, Stream, StreamId, StreamKind, ThreadId};
+use crate::{EventId, GraphId, MemoryId, NodeId, Stream, StreamId, StreamKind, ThreadId};
 
 /// A two-way table of names. Ids count up from 0 in the order of declaration; thread 0 is `main`.
 #[derive(Clone, Debug)]
@@ -17,6 +17,7 @@ pub struct Names {
     /// By memory, as far as sizes are declared.
     bytes: Vec<Option<u64>>,
     graphs: Table<GraphId>,
+    nodes: Table<NodeId>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +50,7 @@ impl<Id: Copy + Eq + Hash> Table<Id> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what} `{name}` is not declared{}", .closest.as_ref().map_or(String::new(), |c| format!("; did you mean `{c}`?")))]
 pub struct Undeclared {
-    /// Stream, event, thread or graph.
+    /// Stream, event, thread, graph or node.
     pub what: &'static str,
     /// The name as written.
     pub name: String,
@@ -71,6 +72,7 @@ impl Names {
             memory: Table::new(),
             bytes: Vec::new(),
             graphs: Table::new(),
+            nodes: Table::new(),
         }
     }
 
@@ -95,6 +97,11 @@ impl Names {
     /// Declares a graph; `None` if the name is taken.
     pub fn declare_graph(&mut self, name: &str) -> Option<GraphId> {
         self.graphs.add(name, GraphId)
+    }
+
+    /// Declares a node of a graph; `None` if the name is taken.
+    pub fn declare_node(&mut self, name: &str) -> Option<NodeId> {
+        self.nodes.add(name, NodeId)
     }
 
     /// The memory of this name, declared on first use; `None` only if there are no ids left.
@@ -156,6 +163,19 @@ impl Names {
         find(&self.graphs, "graph", name)
     }
 
+    /// The node of a name.
+    ///
+    /// # Errors
+    /// [`Undeclared`] if there is none of that name.
+    pub fn node(&self, name: &str) -> Result<NodeId, Undeclared> {
+        find(&self.nodes, "node", name)
+    }
+
+    /// How many graphs are declared.
+    pub fn graph_count(&self) -> usize {
+        self.graphs.names.len()
+    }
+
     /// The kinds of the declared streams, by id.
     pub fn stream_kinds(&self) -> &[StreamKind] {
         &self.kinds
@@ -204,6 +224,11 @@ impl Names {
     /// The name of a piece of memory.
     pub fn memory_name(&self, id: MemoryId) -> &str {
         self.memory.names.get(id.index()).map_or("?", String::as_str)
+    }
+
+    /// The name of a node.
+    pub fn node_name(&self, id: NodeId) -> &str {
+        self.nodes.names.get(id.index()).map_or("?", String::as_str)
     }
 
     /// The name of a graph.

@@ -208,6 +208,16 @@ mod tests {
             "cuStreamGetFlags a",
             "cuMemAllocFromPoolAsync a m",
             "cuMemcpy2DAsync a reads x writes y",
+            "add_kernel g gemm reads x writes y as n",
+            "add_memset g writes x",
+            "add_empty g as n",
+            "add_alloc g x as n",
+            "add_free g x",
+            "add_child g g as n",
+            "add_conditional g if body other as n",
+            "add_conditional g while body",
+            "edges g",
+            "edges_data g",
         ] {
             let script = Script::parse(&format!("{DECLARED}{line}\n"))
                 .unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -264,6 +274,12 @@ mod tests {
             ),
             ("@", "6:1: thread `` is not declared"),
             ("@7", "6:3: an operation is missing at the end of the line"),
+            ("add_conditional g maybe b", "6:19: `maybe` is not one of if, while, switch"),
+            ("add_conditional g while b c", "6:27: `c` is too much on this line"),
+            ("add_conditional g if g", "6:22: graph `g` is declared already"),
+            ("add_edge g n m", "6:12: node `n` is not declared"),
+            ("add_empty", "6:10: a graph is missing at the end of the line"),
+            ("add_empty g as", "6:15: a name for the node is missing at the end of the line"),
             ("cuEventQuery zz", "6:14: stream `zz` is not declared"),
         ] {
             let error = Script::parse(&format!("{DECLARED}{line}\n")).expect_err(line);

@@ -4,12 +4,17 @@ use phonograph_trace::{Call, EventId, Function, MemoryId, Mode, Script, Stream, 
 
 use super::finding::{Finding, Severity, Span};
 use super::unjoined::{LOOSE, joins, streams_of};
-use crate::model::{CallIndex, Cause, Class, Evidence, Refusal, Role, Rule, Victim, class};
+use crate::model::{
+    CallIndex, Cause, Class, Evidence, PathStep, Refusal, Role, Rule, Victim, class,
+};
 
 /// Broken captures that are named one by one; the rest are counted.
 const SHOWN: usize = 5;
 /// Earlier calls that are shown: begins of other captures crowd out nothing else.
 const CAUSES: usize = 16;
+
+/// What to do about a node that no conditional's body can hold.
+pub(super) const BODY_HELP: &str = "allocate before the conditional and let the body use the memory; keep host functions, events and frees out of it too";
 
 /// Names of the script, in backticks.
 pub(super) struct Words<'a> {
@@ -31,6 +36,16 @@ impl Words<'_> {
 
     pub(super) fn thread(&self, thread: ThreadId) -> String {
         format!("thread `{}`", self.script.names.thread_name(thread))
+    }
+
+    /// The way to a node: `graph` -> node 0 (if) -> `body` -> node 3 (mem_alloc).
+    pub(super) fn path(&self, path: &[PathStep]) -> String {
+        let steps = path.iter().map(|step| {
+            let graph = step.graph.map_or("?", |graph| self.script.names.graph_name(graph));
+            let kind = step.conditional.map_or(step.kind.name(), |kind| kind.word());
+            format!("`{graph}` -> node {} ({kind})", step.node.0)
+        });
+        steps.collect::<Vec<_>>().join(" -> ")
     }
 
     pub(super) fn place(&self, call: CallIndex) -> String {
@@ -80,6 +95,9 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
             "what {} means to captures is documented, not recorded on a device",
             call.function
         ));
+    }
+    if refusal.rule.number() == "R0" {
+        notes.push("no recording decides this; the rule follows the documentation".to_owned());
     }
     let broken = refusal.invalidated.iter();
     notes.extend(broken.take(SHOWN).map(|victim| words.broken(victim, refusal, call)));
@@ -133,6 +151,9 @@ impl Words<'_> {
                 format!("{} is allocated here, by the graph", self.memory(memory))
             }
             Role::Freed { memory } => format!("{} is freed here first", self.memory(memory)),
+            Role::WeakEdge => "this makes the first edge that is not full".to_owned(),
+            Role::Holds => "this node holds the graph with the fault".to_owned(),
+            Role::Forbidden => "this makes the node that cannot be there".to_owned(),
         };
         Span::new(self.script, cause.call, label)
     }
@@ -277,6 +298,30 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
         Rule::R25c => one(
             format!("{memory} is not an allocation that this capture can free"),
             "free in the graph what the graph allocates, once; free pool memory outside the capture. The capture itself stays valid".to_owned(),
+        ),
+        Rule::BuildFrees => one(
+            format!("{memory} is not an allocation of a graph that is alive and has not freed it"),
+            "free in a graph what a graph allocates, once".to_owned(),
+        ),
+        Rule::EdgeTwice => one(
+            "the graph has this edge already".to_owned(),
+            "add an edge once; another one between the same nodes needs another port".to_owned(),
+        ),
+        Rule::EdgeEnds => one(
+            "it does not lead from one node of this graph to another".to_owned(),
+            "name two different nodes of the graph that the edge is added to".to_owned(),
+        ),
+        Rule::WeakEdge => one(
+            "one end of the edge is no kernel, and only kernels start before what they depend on is complete".to_owned(),
+            "leave the port out".to_owned(),
+        ),
+        Rule::Lossy => one(
+            "the graph has an edge that is not full, and there is no room to say so".to_owned(),
+            "pass an array for the edge data (`edges_data`)".to_owned(),
+        ),
+        Rule::BodyHolds => one(
+            format!("the body of a conditional holds a node that none can: {}", words.path(&refusal.path)),
+            BODY_HELP.to_owned(),
         ),
         Rule::Relaunch => one(
             "the last launch allocated memory that nothing has freed".to_owned(),

@@ -20,7 +20,7 @@ mod lint;
 mod render;
 mod unjoined;
 
-use phonograph_trace::{Call, CuResult, Script};
+use phonograph_trace::{Call, CuResult, GraphId, Script};
 use rustc_hash::FxHashMap;
 
 use crate::model::{CallIndex, Effect, FinishedGraph, Model, ModelError, Outcome, Rule};
@@ -63,6 +63,14 @@ pub fn check(script: &Script) -> Result<Report, CheckError> {
             error,
         })?;
         lint.observe(at, call, begun, &outcome);
+        let body = match &outcome.effect {
+            Effect::Ended(graph) => graph.name.filter(|_| graph.body).map(|body| (body, None)),
+            Effect::Added(node) => call.graph.map(|body| (body, Some(*node))),
+            _ => None,
+        };
+        if let Some(path) = body.and_then(|(body, node)| model.body_fault(body, node)) {
+            lint.body(&path);
+        }
         if let Some(refusal) = &outcome.refusal {
             let root = refusal.consequence_of.and_then(|broken| faults.get(&broken.call));
             match root {
@@ -84,10 +92,13 @@ pub fn check(script: &Script) -> Result<Report, CheckError> {
             graphs.push(*graph);
         }
     }
+    let names = (0..script.names.graph_count() as u32).map(GraphId);
+    let built = names.filter(|name| model.is_built(*name)).filter_map(|name| model.graph(name));
+    let built = built.collect();
     let open = model.open_captures().map(|(victim, _)| victim);
     findings.extend(lint.finish(open));
     findings.sort_by_key(|finding| finding.at.call);
-    Ok(Report { findings, graphs })
+    Ok(Report { findings, graphs, built })
 }
 
 /// A result that was observed and is not what the model answers. If the driver says that the capture was broken before, the model

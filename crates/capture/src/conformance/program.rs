@@ -159,7 +159,7 @@ impl Seen {
             .map(|(id, node)| (name(id), node.kind.name().to_owned()))
             .collect();
         let mut edges: Vec<(i64, i64)> =
-            graph.edges().map(|(from, to)| (name(from), name(to))).collect();
+            graph.edges().map(|edge| (name(edge.from), name(edge.to))).collect();
         nodes.sort_unstable();
         edges.sort_unstable();
         RecordedGraph { nodes, edges, instantiate: CuResult::SUCCESS }

@@ -179,23 +179,22 @@ impl Model {
                 // Nobody keeps the handle, so nobody can use the graph again: its allocations are those of a graph that is gone.
                 state.destroyed = Some(at);
                 let nodes = std::mem::take(&mut state.nodes);
-                Some(FinishedGraph { begun, id: state.id, name: None, nodes })
+                Some(FinishedGraph::captured(begun, state.id, nodes))
             }
             // The program may capture into it again, so the model keeps its own copy.
             Ending::Well { keep } => {
-                let (id, name) = (state.id, keep.or(state.name));
-                Some(FinishedGraph { begun, id, name, nodes: state.nodes.clone() })
+                state.name = keep.or(state.name);
+                Some(self.snapshot(graph, begun))
             }
             Ending::Unsuccessful => {
-                state.nodes = Vec::new();
-                state.destroyed = Some(at);
+                self.bury(at, graph);
                 None
             }
         };
         if let Ending::Well { keep: Some(name) } = ending {
             self.name_graph(name, graph);
         }
-        self.graphs.release(graph);
+        self.release_graph(graph);
         self.captures.release(capture);
         finished
     }
@@ -237,17 +236,18 @@ impl Model {
                 .zip(&nodes[capture.first_node as usize..])
                 .filter(|(_, node)| node.loose);
             for (_, node) in loose.filter(|(id, _)| !set.contains(super::CapturedId(*id))) {
-                let membership =
-                    self.stream(node.on).membership.as_ref().filter(|m| m.capture == slot);
+                // Only captured nodes are ever loose.
+                let Some(on) = node.on else { continue };
+                let membership = self.stream(on).membership.as_ref().filter(|m| m.capture == slot);
                 let fork = membership.and_then(|m| m.fork);
                 refusal.loose.push(LooseNode {
                     call: node.call,
                     kind: node.kind,
-                    stream: node.stream(),
+                    stream: on.operand(),
                     fork,
                 });
                 if let Some(fork) = fork {
-                    refusal.causes.extend(fork.causes(node.on));
+                    refusal.causes.extend(fork.causes(on));
                 }
             }
             return Ok(self.close_refused(at, slot, refusal));
@@ -270,17 +270,16 @@ impl Model {
         self.graphs[graph].name = Some(name);
         self.graphs.retain(graph);
         if let Some(old) = self.user_graphs.insert(name, graph) {
-            self.graphs.release(old);
+            self.release_graph(old);
         }
     }
 
     /// R5 for a graph that the program destroys itself. R0: one that an open capture uses stays; no recording tells.
     pub(super) fn destroy_graph(&mut self, at: CallIndex, call: &Call) -> Outcome {
         if let Some(slot) = call.graph.and_then(|name| self.user_graphs.get(&name)) {
-            let graph = &mut self.graphs[*slot];
+            let (slot, graph) = (*slot, &self.graphs[*slot]);
             if graph.capture.is_none() && graph.destroyed.is_none() {
-                graph.destroyed = Some(at);
-                graph.nodes = Vec::new();
+                self.bury(at, slot);
             }
         }
         Outcome::success(Rule::Harmless)

@@ -17,15 +17,15 @@ use std::sync::Arc;
 
 use phonograph_graph as ir;
 use phonograph_graph::{
-    Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Edge, EdgeData, Extent, GraphBuilder,
-    GraphError, HostNode, KernelConfig, KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode,
-    Node, Pitched, Region, Space, Target,
+    Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalNode, Edge,
+    EdgeData, Extent, GraphBuilder, GraphError, HostNode, KernelConfig, KernelNode, KernelRef,
+    MemcpyDir, MemcpyNode, MemsetNode, Node, Pitched, Region, Space, Target,
 };
-use phonograph_trace::{Call, Function, MemoryId, Names, Stream, Work};
+use phonograph_trace::{Call, ConditionalKind, Function, MemoryId, Names, Port, Stream, Work};
 use rustc_hash::FxHashMap;
 
 use super::class::NodeKind;
-use super::finished::FinishedGraph;
+use super::finished::{FinishedGraph, Inner};
 use super::state::{CallIndex, CapturedNode};
 
 /// Why a captured graph cannot be represented.
@@ -69,43 +69,66 @@ impl FinishedGraph {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn graph(&self, calls: &[Call], names: &Names) -> Result<ComputeGraph, ConvertError> {
-        let name = self.name.map_or("", |name| names.graph_name(name));
-        let mut conversion = Conversion {
-            calls,
-            names,
-            builder: GraphBuilder::new().named(name).with_auto_infer_edges(false),
-            buffers: FxHashMap::default(),
-            host: FxHashMap::default(),
-        };
-        for node in &self.nodes {
-            conversion.note_host_memory(conversion.call(node)?);
+        if self.expanded > MAX_EXPANDED {
+            let (count, limit) = (self.expanded as usize, MAX_EXPANDED as usize);
+            let what = "nodes, those of inner graphs included,";
+            return Err(GraphError::TooMany { what, count, limit }.into());
         }
-        for node in &self.nodes {
-            let node = conversion.node(node)?;
-            conversion.builder.add_node(node);
-        }
-        for (from, to) in self.edges() {
-            let data = match self.edge_data(from, to) {
-                (0, _) => EdgeData::FULL,
-                _ => EdgeData::PROGRAMMATIC,
-            };
-            conversion.builder.add_edge(Edge { from: from.0.into(), to: to.0.into(), data });
-        }
-        Ok(conversion.builder.build()?)
+        let host = FxHashMap::default();
+        Conversion { calls, names, levels: Vec::new(), host }.graph(self)
     }
 }
+
+/// Most nodes of a graph with everything inside: a few calls can nest copies of copies into more than any memory holds.
+const MAX_EXPANDED: u64 = 1 << 22;
 
 struct Conversion<'a> {
     calls: &'a [Call],
     names: &'a Names,
-    builder: GraphBuilder,
-    /// What each piece of memory is at the node in hand.
-    buffers: FxHashMap<MemoryId, BufferId>,
+    /// The graphs that are being built, from the outermost to the one in hand.
+    levels: Vec<Level>,
     /// Host memory, as the directions of copies tell, and whether it is pageable.
     host: FxHashMap<MemoryId, bool>,
 }
 
+struct Level {
+    builder: GraphBuilder,
+    /// What each piece of memory is at the node in hand.
+    buffers: FxHashMap<MemoryId, BufferId>,
+}
+
 impl<'a> Conversion<'a> {
+    /// Recursive over nesting, which the model bounds when graphs are put into each other.
+    fn graph(&mut self, graph: &FinishedGraph) -> Result<ComputeGraph, ConvertError> {
+        let name = graph.name.map_or("", |name| self.names.graph_name(name));
+        let builder = GraphBuilder::new().named(name).with_auto_infer_edges(false);
+        self.levels.push(Level { builder, buffers: FxHashMap::default() });
+        for node in &graph.nodes {
+            self.note_host_memory(self.call(node)?);
+        }
+        let mut inner = graph.inner.iter().peekable();
+        for (at, node) in graph.nodes.iter().enumerate() {
+            let inside = inner.next_if(|(holder, _)| holder.index() == at).map(|(_, inner)| inner);
+            let node = self.node(node, inside)?;
+            self.level().builder.add_node(node);
+        }
+        for edge in graph.edges() {
+            let data = match edge.port {
+                Port::Full => EdgeData::FULL,
+                Port::Programmatic => EdgeData::PROGRAMMATIC,
+                Port::LaunchOrder => EdgeData::LAUNCH_ORDER,
+            };
+            let (from, to) = (edge.from.0.into(), edge.to.0.into());
+            self.level().builder.add_edge(Edge { from, to, data });
+        }
+        let level = self.levels.pop().expect("the level that was pushed above");
+        Ok(level.builder.build()?)
+    }
+
+    fn level(&mut self) -> &mut Level {
+        self.levels.last_mut().expect("a graph is in hand")
+    }
+
     fn call(&self, node: &CapturedNode) -> Result<&'a Call, ConvertError> {
         self.calls.get(node.call.index()).ok_or(ConvertError::OtherCalls(node.call))
     }
@@ -120,7 +143,7 @@ impl<'a> Conversion<'a> {
         self.host.extend(host.iter().map(|memory| (*memory, call.flags.pageable)));
     }
 
-    fn node(&mut self, node: &CapturedNode) -> Result<Node, ConvertError> {
+    fn node(&mut self, node: &CapturedNode, inside: Option<&Inner>) -> Result<Node, ConvertError> {
         let call = self.call(node)?;
         let other = || ConvertError::OtherCalls(node.call);
         let nothing = Work::default();
@@ -169,15 +192,37 @@ impl<'a> Conversion<'a> {
                 let buffer = self.buffer(memory);
                 (self.names.memory_name(memory).into(), ir::NodeKind::Free(buffer))
             }
+            NodeKind::Empty => ("".into(), ir::NodeKind::Empty),
+            NodeKind::ChildGraph => {
+                let Some(Inner::Child(child)) = inside else { return Err(other()) };
+                let graph = self.graph(child)?;
+                (graph.name().into(), ir::NodeKind::Child(graph.into()))
+            }
+            NodeKind::Conditional => {
+                let Some(Inner::Bodies(kind, bodies)) = inside else { return Err(other()) };
+                let kind = match kind {
+                    ConditionalKind::If => ir::ConditionalKind::If,
+                    ConditionalKind::While => ir::ConditionalKind::While,
+                    ConditionalKind::Switch => ir::ConditionalKind::Switch,
+                };
+                let bodies = bodies.iter().map(|body| self.graph(body));
+                let bodies = bodies.collect::<Result<Vec<_>, _>>()?;
+                // What decides is a handle of the driver's, which a script does not tell.
+                let condition = Condition::Handle(0);
+                let conditional = ConditionalNode { kind, condition, bodies };
+                (kind.name().into(), ir::NodeKind::Conditional(conditional.into()))
+            }
             kind @ NodeKind::BatchMemOp => {
                 let (call, function) = (node.call, call.function);
                 return Err(ConvertError::Unsupported { call, function, kind });
             }
         };
         let stream = match node.stream() {
-            Stream::Created(id) => Some(ir::StreamId(id.0)),
-            Stream::Legacy | Stream::PerThread => None,
+            Some(Stream::Created(id)) => Some(ir::StreamId(id.0)),
+            Some(Stream::Legacy | Stream::PerThread) | None => None,
         };
+        let given = call.build.as_ref().and_then(|build| build.node);
+        let name = given.map_or(name, |given| self.names.node_name(given).into());
         Ok(Node { name, kind, stream })
     }
 
@@ -207,22 +252,37 @@ impl<'a> Conversion<'a> {
     }
 
     fn buffer(&mut self, memory: MemoryId) -> BufferId {
-        match self.buffers.get(&memory) {
-            Some(buffer) => *buffer,
-            None => self.declare(memory, BufferRole::External),
+        self.buffer_at(self.levels.len() - 1, memory)
+    }
+
+    /// The buffer of a level; what no node there allocates belongs to the level around it, and in the end to the user.
+    fn buffer_at(&mut self, level: usize, memory: MemoryId) -> BufferId {
+        if let Some(buffer) = self.levels[level].buffers.get(&memory) {
+            return *buffer;
         }
+        let role = match level.checked_sub(1) {
+            None => BufferRole::External,
+            Some(around) => BufferRole::Outer(self.buffer_at(around, memory)),
+        };
+        self.declare_at(level, memory, role)
     }
 
     fn declare(&mut self, memory: MemoryId, role: BufferRole) -> BufferId {
+        self.declare_at(self.levels.len() - 1, memory, role)
+    }
+
+    fn declare_at(&mut self, level: usize, memory: MemoryId, role: BufferRole) -> BufferId {
         let host = self.host.get(&memory);
-        let buffer = self.builder.declare(Buffer {
+        let buffer = Buffer {
             name: self.names.memory_name(memory).into(),
             bytes: self.names.memory_bytes(memory).unwrap_or(0),
             align: ir::DEFAULT_ALIGN,
             role,
             space: host.map_or(Space::Unknown, |pageable| Space::Host { pageable: *pageable }),
-        });
-        self.buffers.insert(memory, buffer);
+        };
+        let level = &mut self.levels[level];
+        let buffer = level.builder.declare(buffer);
+        level.buffers.insert(memory, buffer);
         buffer
     }
 

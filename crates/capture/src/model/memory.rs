@@ -65,13 +65,13 @@ impl Model {
         outcome
     }
 
-    fn set_memory(&mut self, memory: MemoryId, state: Option<Memory>) {
+    pub(super) fn set_memory(&mut self, memory: MemoryId, state: Option<Memory>) {
         let old = match state {
             Some(state) => self.memory.insert(memory, state),
             None => self.memory.remove(&memory),
         };
         if let Some(Memory::Graph { graph, .. }) = old {
-            self.graphs.release(graph);
+            self.release_graph(graph);
         }
     }
 
@@ -181,7 +181,7 @@ impl Model {
         })
     }
 
-    fn free_refused(&self, at: CallIndex, memory: MemoryId, rule: Rule) -> Outcome {
+    pub(super) fn free_refused(&self, at: CallIndex, memory: MemoryId, rule: Rule) -> Outcome {
         self.refuse(at, CuResult::INVALID_VALUE, rule, |refusal| match self.memory.get(&memory) {
             None | Some(Memory::Pool) => {}
             Some(&Memory::Freed { freed }) => {

@@ -19,6 +19,7 @@
 //! ```
 
 mod barred;
+mod build;
 mod capture;
 mod class;
 mod convert;
@@ -32,9 +33,10 @@ mod state;
 mod upkeep;
 mod work;
 
+use phonograph_graph::MAX_NESTING;
 use phonograph_trace::{
-    Call, CuResult, EventId, Function, GraphId, MemoryId, Mode, Stream, StreamId, StreamKind,
-    ThreadId,
+    Call, CuResult, EventId, Function, GraphId, MemoryId, Mode, NodeId, Stream, StreamId,
+    StreamKind, ThreadId,
 };
 use rustc_hash::FxHashMap;
 
@@ -44,7 +46,7 @@ use state::{Capture, EventState, Graph, Membership, Memory, Record, StreamKey, S
 
 pub use class::{Class, Evidence, NodeKind, class};
 pub use convert::ConvertError;
-pub use finished::FinishedGraph;
+pub use finished::{CapturedEdge, FinishedGraph, Inner, PathStep};
 pub use refusal::{Cause, LooseNode, Refusal, Role, Victim};
 pub use rule::Rule;
 pub use state::{Broken, CallIndex, CapturedId, CapturedNode, Fork};
@@ -63,6 +65,8 @@ pub struct Model {
     graphs: Slab<Graph>,
     user_graphs: FxHashMap<GraphId, Slot>,
     memory: FxHashMap<MemoryId, Memory>,
+    /// Nodes that were added by hand and have a name: of which graph.
+    nodes: FxHashMap<NodeId, (GraphId, CapturedId)>,
     calls: u32,
 }
 
@@ -88,6 +92,8 @@ pub enum Effect {
     Began,
     /// The call became a node of the capture.
     Node(CapturedId),
+    /// The call added a node to a graph that is built by hand.
+    Added(CapturedId),
     /// The stream joined a capture.
     Joined,
     /// The stream's dependency set changed.
@@ -139,6 +145,12 @@ pub enum ModelError {
     /// No such event.
     #[error("event {0} was never created")]
     UnknownEvent(EventId),
+    /// Graphs nest only so deep.
+    #[error("{0} would nest graphs more than {MAX_NESTING} deep")]
+    TooDeep(Function),
+    /// A body is a new graph.
+    #[error("graph {0} is to become a body and exists already")]
+    BodyTaken(GraphId),
     /// Call positions are 32 bits wide.
     #[error("a program of more than {} calls", u32::MAX)]
     TooManyCalls,
@@ -169,6 +181,7 @@ impl Model {
             graphs: Slab::new(),
             user_graphs: FxHashMap::default(),
             memory: FxHashMap::default(),
+            nodes: FxHashMap::default(),
             calls: 0,
         }
     }
@@ -213,6 +226,10 @@ impl Model {
             Class::AllocAsync => self.alloc_async(at, call),
             Class::FreeAsync => self.free_async(at, call),
             Class::UpdateDependencies => self.update_dependencies(at, call),
+            Class::AddsNode(kind) => self.build_node(at, call, kind),
+            Class::AddsEdge => self.build_edge(at, call),
+            Class::AsksForEdges => Ok(self.edges_of(at, call)),
+            Class::Instantiates => Ok(self.instantiate(at, call)),
             Class::DestroyGraph => Ok(self.destroy_graph(at, call)),
             Class::ExchangeMode => self.exchange_mode(call),
             Class::CreateStream => self.create_stream(call),
@@ -408,6 +425,7 @@ impl Refusal {
             invalidated: Vec::new(),
             consequence_of: None,
             loose: Vec::new(),
+            path: Vec::new(),
             blocking: None,
         }
     }

@@ -21,6 +21,7 @@ mod rule;
 use std::sync::Arc;
 
 use phonograph_trace::CuResult;
+pub use phonograph_trace::Port;
 
 pub use diff::{Diff, NodeLabel, diff};
 pub use predict::predict;
@@ -69,17 +70,6 @@ pub struct Dependency {
     pub node: NodeIndex,
     /// The producer's port.
     pub port: Port,
-}
-
-/// When a producer lets its consumer start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Port {
-    /// When it is complete.
-    Full,
-    /// When its blocks have triggered.
-    Programmatic,
-    /// When its blocks have started.
-    LaunchOrder,
 }
 
 /// What a node holds, as far as an update compares it. Everything else is free to change (U11).
