@@ -1,8 +1,9 @@
 //! What an update says about graphs that no recording has.
 
+use arbtest::arbitrary::{self, Unstructured};
 use phonograph_capture::update::{
-    Conditional, Content, Dependency, Diff, Direction, Graph, Node, NodeIndex, Port, Reason,
-    UpdateRule, diff, predict,
+    Answer, Basis, Conditional, Content, Dependency, Diff, Direction, Graph, Node, NodeIndex, Port,
+    Reason, UpdateRule, diff, predict,
 };
 
 const KERNEL: Content = Content::Kernel { cooperative: false };
@@ -204,13 +205,7 @@ fn any_two_graphs_are_compared_and_any_order_of_one_is_aligned() {
         for at in (1..order.len()).rev() {
             order.swap(at, u.choose_index(at + 1)?);
         }
-        let mut shuffled = vec![Node::new(Content::Empty); a.nodes.len()];
-        for (old, new) in order.iter().enumerate() {
-            let mut node = a.nodes[old].clone();
-            node.dependencies.iter_mut().for_each(|d| d.node = NodeIndex(order[d.node.index()]));
-            shuffled[*new as usize] = node;
-        }
-        let b = Graph { nodes: shuffled };
+        let b = renumbered(&a, &order);
         let found = diff(&a, &b);
         assert!(
             found.answer.reason == Reason::Success || found.order.is_some(),
@@ -224,6 +219,158 @@ fn any_two_graphs_are_compared_and_any_order_of_one_is_aligned() {
         assert!(!diff(&a, &broken).to_string().is_empty());
         Ok(())
     });
+}
+
+fn any_content(u: &mut Unstructured<'_>, depth: u32) -> arbitrary::Result<Content> {
+    let small = |u: &mut Unstructured<'_>| u.int_in_range(1..=2u32);
+    let directions = [Direction::HostToDevice, Direction::DeviceToHost, Direction::DeviceToDevice];
+    let kinds = [Conditional::If, Conditional::While, Conditional::Switch];
+    Ok(match u.int_in_range(0..=if depth == 0 { 8 } else { 10 })? {
+        0 => Content::Kernel { cooperative: u.arbitrary()? },
+        1 => Content::Memcpy {
+            direction: *u.choose(&directions)?,
+            bytes: small(u)?.into(),
+            rows: small(u)?,
+            depth: small(u)?,
+            offset: small(u)?.into(),
+            devices: if u.arbitrary()? { [None; 2] } else { [Some(small(u)?), None] },
+        },
+        2 => Content::Memset {
+            element: small(u)?,
+            width: small(u)?.into(),
+            height: small(u)?.into(),
+            pitch: small(u)?.into(),
+            device: if u.arbitrary()? { None } else { Some(small(u)?) },
+        },
+        3 => Content::Alloc,
+        4 => Content::Free,
+        5 => Content::Host,
+        6 => Content::Empty,
+        7 => Content::EventRecord,
+        8 => Content::EventWait,
+        9 => Content::Child(any_graph(u, depth - 1)?),
+        _ => Content::Conditional {
+            kind: *u.choose(&kinds)?,
+            bodies: vec![any_graph(u, depth - 1)?],
+        },
+    })
+}
+
+fn any_graph(u: &mut Unstructured<'_>, depth: u32) -> arbitrary::Result<Graph> {
+    let ports = [Port::Full, Port::Full, Port::Programmatic, Port::LaunchOrder];
+    let mut nodes: Vec<Node> = Vec::new();
+    for at in 0..u.int_in_range(0..=6u32)? {
+        let mut node = Node::new(any_content(u, depth)?);
+        let mut before: Vec<u32> = (0..at).collect();
+        for _ in 0..u.int_in_range(0..=at.min(3))? {
+            let from = NodeIndex(before.swap_remove(u.choose_index(before.len())?));
+            node.dependencies.push(Dependency { node: from, port: *u.choose(&ports)? });
+        }
+        nodes.push(node);
+    }
+    Ok(Graph { nodes })
+}
+
+/// The same graph with node `i` created as number `order[i]`.
+fn renumbered(graph: &Graph, order: &[u32]) -> Graph {
+    let mut nodes = vec![Node::new(Content::Empty); graph.nodes.len()];
+    for (node, new) in graph.nodes.iter().zip(order) {
+        let mut node = node.clone();
+        node.dependencies.iter_mut().for_each(|d| d.node = NodeIndex(order[d.node.index()]));
+        nodes[*new as usize] = node;
+    }
+    Graph { nodes }
+}
+
+#[test]
+fn an_identical_graph_is_always_taken_and_names_do_not_matter() {
+    arbtest::arbtest(|u| {
+        let a = any_graph(u, 2)?;
+        let mut b = a.clone();
+        for node in &mut b.nodes {
+            node.name = "another name".into();
+            // U11: these are free to change, alone and together.
+            match &mut node.content {
+                Content::Memset { element, width, height: 1, pitch, .. } => {
+                    (*element, *width, *pitch) = (4, u.arbitrary()?, u.arbitrary()?);
+                }
+                Content::Memcpy { bytes, rows: 1, depth: 1, offset, .. } => {
+                    (*bytes, *offset) = (u.arbitrary()?, u.arbitrary()?);
+                }
+                _ => {}
+            }
+        }
+        for b in [&a, &b] {
+            let found = diff(&a, b);
+            let success = (Reason::Success, UpdateRule::U1, None, None);
+            let Diff { answer, order, stopped, .. } = &found;
+            assert_eq!(
+                (answer.reason, answer.rule, order.clone(), stopped.clone()),
+                success,
+                "{found}"
+            );
+            assert_eq!(found.verdict(), "update");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_update_is_taken_both_ways_or_neither_way() {
+    arbtest::arbtest(|u| {
+        let a = any_graph(u, 1)?;
+        // A graph close to the first, or any other.
+        let mut b = if u.ratio(1, 4)? { any_graph(u, 1)? } else { a.clone() };
+        if !b.nodes.is_empty() {
+            let at = u.choose_index(b.nodes.len())?;
+            match u.int_in_range(0..=2)? {
+                0 => b.nodes[at].content = any_content(u, 1)?,
+                1 => b.nodes[at].dependencies.reverse(),
+                _ => drop(b.nodes[at].dependencies.pop()),
+            }
+        }
+        let (there, back) = (predict(&a, &b), predict(&b, &a));
+        let taken = |answer: &Answer| answer.reason == Reason::Success;
+        assert_eq!(taken(&there), taken(&back), "{there:?}\n{back:?}\n{a:?}\n{b:?}");
+        // Whoever is named is there, and a refusal says what to do.
+        let found = diff(&a, &b);
+        assert_eq!(found.error_node.is_some(), there.error_node.is_some());
+        assert_eq!(found.change.is_some(), !taken(&there));
+        assert!(taken(&there) || found.verdict().contains("re-instantiate"));
+        Ok(())
+    });
+}
+
+#[test]
+fn the_order_of_creation_matters_among_sinks_only() {
+    arbtest::arbtest(|u| {
+        let a = any_graph(u, 0)?;
+        let mut order: Vec<u32> = (0..a.nodes.len() as u32).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, u.choose_index(at + 1)?);
+        }
+        // Sinks get the places of sinks in their old order, so that they are paired as before.
+        let depended: Vec<u32> =
+            a.nodes.iter().flat_map(|node| &node.dependencies).map(|d| d.node.0).collect();
+        let sinks: Vec<usize> =
+            (0..a.nodes.len()).filter(|at| !depended.contains(&(*at as u32))).collect();
+        let mut places: Vec<u32> = sinks.iter().map(|at| order[*at]).collect();
+        places.sort_unstable();
+        sinks.iter().zip(places).for_each(|(at, place)| order[*at] = place);
+        let b = renumbered(&a, &order);
+        assert_eq!(predict(&a, &b).reason, Reason::Success, "{a:?}\n{b:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn every_rule_says_what_it_rests_on() {
+    let of = |basis| UpdateRule::ALL.iter().copied().filter(move |rule| rule.basis() == basis);
+    assert!(of(Basis::Documented).eq([UpdateRule::U18]));
+    assert!(of(Basis::Recorded).eq([UpdateRule::U13, UpdateRule::U14]));
+    let copy = |rows| graph([(copy(Direction::HostToDevice, 8, rows), &[][..])]);
+    let said = diff(&copy(2), &copy(3)).to_string();
+    assert!(said.contains("(recorded on a device, not documented)"), "{said}");
 }
 
 #[test]

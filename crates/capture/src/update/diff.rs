@@ -13,7 +13,8 @@ use phonograph_graph::display_name;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{
-    Answer, Content, Dependency, Graph, Node, NodeIndex, NodePath, Reason, UpdateRule, predict,
+    Answer, Basis, Content, Dependency, Graph, Node, NodeIndex, NodePath, Reason, UpdateRule,
+    predict,
 };
 
 /// An update's answer, explained.
@@ -438,7 +439,12 @@ impl fmt::Display for Diff {
             reason.code(),
             result.0
         )?;
-        writeln!(f, "  rule {rule}: {}", rule.words())?;
+        let basis = match rule.basis() {
+            Basis::Both => "",
+            Basis::Recorded => " (recorded on a device, not documented)",
+            Basis::Documented => " (documented, not recorded on a device)",
+        };
+        writeln!(f, "  rule {rule}: {}{basis}", rule.words())?;
         if let Some([old, new]) = &self.stopped {
             writeln!(f, "  first graph:  {old}")?;
             writeln!(f, "  second graph: {new}; the update stops at this pair")?;

@@ -25,7 +25,7 @@ pub use phonograph_trace::Port;
 
 pub use diff::{Diff, NodeLabel, diff};
 pub use predict::predict;
-pub use rule::UpdateRule;
+pub use rule::{Basis, UpdateRule};
 
 /// A graph: nodes in the order of creation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
