@@ -318,3 +318,83 @@ fn case_39_a_hundred_thousand_calls_and_a_fork_as_wide() {
         assert_eq!((graph.node_count(), graph.edge_count()), (nodes, edges));
     }
 }
+
+#[test]
+fn every_recording_is_judged_whatever_is_wrong_with_the_others() {
+    let good = data("capture/tests/data/call_nodes.jsonl");
+    let wrong = std::fs::read_to_string(data("capture/tests/data/call_matrix.jsonl")).unwrap();
+    let wrong = file(&wrong.replacen("\"SUCCESS\"", "\"NOT_FOUND\"", 1));
+    let rows = std::fs::read_to_string(&good).unwrap();
+    let broken = file(&format!("{}\n{{\"call\": 1}}\n", rows.lines().next().unwrap()));
+    let missing = Path::new("/no/such/recording");
+    let files = [broken.path(), &good, missing, wrong.path()];
+    let output = phonograph("conformance", &files, &["-v"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error = String::from_utf8(output.stderr.clone()).unwrap();
+    let named = format!("error: {}: line 2: ", broken.path().display());
+    assert!(error.starts_with(&named), "{error}");
+    assert!(error.contains("error: /no/such/recording: cannot be read: "), "{error}");
+    assert!(error.ends_with("error: 2 of 4 files cannot be read as recordings\n"), "{error}");
+    let said = stdout(&output);
+    assert!(said.contains("rows 114/114") && said.contains("rows 455/456"), "{said}");
+    assert_eq!(said.matches("driver NOT_FOUND").count(), 1, "{said}");
+    let json = phonograph("conformance", &files, &["--json"]);
+    assert_eq!(json.status.code(), Some(2), "{json:?}");
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["all_right"], json["files"].as_array().unwrap().len()), (&false.into(), 4));
+    assert!(json["files"][2]["error"].is_string() && json["files"][3]["right"] == 455, "{json}");
+}
+
+#[test]
+fn recordings_are_read_in_every_shape_that_they_may_have() {
+    let program = |id: &str| {
+        format!(
+            r#"{{"extra": {{"deep": [1]}}, "steps": [{{"streams": [{{"deps": [], "id": 7, "capture": 0}}], "result": "SUCCESS", "op": "begin s0 global"}},
+            {{"result": "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "streams": ["invalidated"], "op": "  sync   s0 "}},
+            {{"op": "end s0", "graph": null, "streams": ["none"], "result": "STREAM_CAPTURE_INVALIDATED"}},
+            {{"op": "begin s0 relaxed", "result": "SUCCESS", "streams": [{{"capture": 3, "deps": []}}]}},
+            {{"op": "end s0", "result": "SUCCESS", "streams": ["none"], "graph": {{"edges": [], "nodes": []}}}}], "streams": ["nonblocking"], "id": "{id}"}}"#
+        )
+        .replace('\n', "")
+    };
+    let update = r#"{"update": "SUCCESS", "b": [{"kind": "kernel"}, {"deps": [0], "kind": "memset", "width": 4, "element": 1}],
+        "result": "SUCCESS", "id": "u", "a": [{"kind": "kernel", "grid": 3}, {"kind": "memset", "element": 1, "width": 8, "deps": [0]}]}"#
+        .replace('\n', "");
+    let shapes = [
+        (
+            format!("\u{feff}\r\n{}\r\n\r\n   \r\n{}", program("p"), program("q")),
+            "programs 2/2, steps 10/10",
+        ),
+        (format!("{update}\n\n"), "pairs 1/1"),
+    ];
+    for (text, expected) in shapes {
+        let plain = file(&text);
+        let mut gzip = tempfile::NamedTempFile::new().unwrap();
+        let mut writer = flate2::write::GzEncoder::new(&mut gzip, flate2::Compression::fast());
+        writer.write_all(text.as_bytes()).unwrap();
+        writer.finish().unwrap();
+        for path in [plain.path(), gzip.path()] {
+            let output = phonograph("conformance", &[path], &["-v"]);
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            assert_eq!(stdout(&output), format!("{}: {expected}\n", path.display()));
+        }
+    }
+    for (text, said) in [
+        ("", "the recording is empty"),
+        ("\n \r\n", "the recording is empty"),
+        ("[]", "line 1: "),
+        ("{\"calls\": []}", "found `calls`"),
+        ("{\"steps\": 3}", "line 1: "),
+    ] {
+        let bad = file(text);
+        let output = phonograph("conformance", &[bad.path()], &[]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(said), "{text}: {error}");
+    }
+    let cut = &std::fs::read(data("capture/tests/data/capture_named.jsonl.gz")).unwrap()[..2000];
+    let mut bad = tempfile::NamedTempFile::new().unwrap();
+    bad.write_all(cut).unwrap();
+    let output = phonograph("conformance", &[bad.path()], &[]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
