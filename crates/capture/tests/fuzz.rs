@@ -1,7 +1,7 @@
 //! Any sequence of calls and any text: an answer or an error, never a panic, and a state that hangs together.
 
 use arbtest::arbitrary::{self, Unstructured};
-use phonograph_capture::check::check;
+use phonograph_capture::check::{Source, check};
 use phonograph_capture::model::{ConvertError, Effect, FinishedGraph, Model, NodeKind, Status};
 use phonograph_graph::{GraphError, from_json, to_dot, to_json};
 use phonograph_trace::{
@@ -253,7 +253,11 @@ fn any_script_is_checked_or_refused() {
             return Ok(());
         };
         if let Ok(report) = check(&script) {
-            assert!(report.render(Some(&text), true).ends_with("captured\n"));
+            assert!(
+                report
+                    .render(Some(Source { name: "s", text: &text }), true)
+                    .ends_with("captured\n")
+            );
             assert_eq!(report.errors() + report.warnings(), report.findings.len());
             for graph in report.graphs.iter().chain(&report.built) {
                 convert(graph, &script.calls, &script.names);

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
-use phonograph::capture::check::{Report, check};
+use phonograph::capture::check::{Report, Source, check};
 use phonograph::capture::model::FinishedGraph;
 use phonograph::graph::to_json;
 use phonograph::trace::Script;
@@ -53,7 +53,11 @@ impl Colour {
 pub fn run(args: &Args) -> Result<Answer> {
     let name = args.script.display().to_string();
     let bytes = input::bytes(&args.script).with_context(|| format!("cannot read {name}"))?;
-    let text = String::from_utf8(bytes).with_context(|| format!("{name} is no text"))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        anyhow!("{name}:{line}: this is not UTF-8 text")
+    })?;
     // Places are written as compilers write them: file:line:column.
     let script = Script::parse(&text).map_err(|error| anyhow!("{name}:{error}"))?;
     let report = check(&script).map_err(|error| anyhow!("{name}: {error}"))?;
@@ -74,7 +78,9 @@ pub fn run(args: &Args) -> Result<Answer> {
             "findings": serde_json::to_value(&report.findings)?,
         }))?;
     } else {
-        print(report.render(Some(&harmless(&text)), args.colour.wanted()).as_bytes())?;
+        let (name, text) = (&harmless(&name), &harmless(&text));
+        let source = Source { name, text };
+        print(report.render(Some(source), args.colour.wanted()).as_bytes())?;
     }
     let failed = graphs.is_empty() && report.errors() > 0;
     if let Some(file) = args.graph.as_ref().filter(|_| failed) {

@@ -35,6 +35,7 @@ fn recordings_are_answered_all_right() {
         ("call_nodes.jsonl", "rows 114/114"),
         ("update.jsonl.gz", "pairs 4500/4500"),
         ("update_rich.jsonl.gz", "pairs 3000/3000"),
+        ("capture.jsonl.gz", "programs 5997/5997, steps 115743/115743"),
     ];
     for (name, expected) in recordings {
         let path = data("capture/tests/data").join(name);
@@ -66,7 +67,8 @@ fn scripts_are_explained() {
         let script = data("capture/tests/cases").join(name).with_extension("txt");
         let output = phonograph("check", &[&script], &[]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        said += &format!("--- {name}\n{}\n", stdout(&output));
+        let folder = script.parent().unwrap().display().to_string();
+        said += &stdout(&output).replace(&folder, "");
     }
     insta::assert_snapshot!(said);
 }
@@ -397,4 +399,78 @@ fn recordings_are_read_in_every_shape_that_they_may_have() {
     bad.write_all(cut).unwrap();
     let output = phonograph("conformance", &[bad.path()], &[]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn the_exit_code_tells_fine_from_faulty_from_unreadable() {
+    let mut latin = tempfile::NamedTempFile::new().unwrap();
+    latin.write_all(b"stream s\n# caf\xe9\n").unwrap();
+    let long = format!("stream s\n{}\n", "k".repeat(10 << 20));
+    let long_comment = format!("# {}\nstream s\n", "k".repeat(10 << 20));
+    let cases = [
+        (file("# nothing but\n\n   # comments"), 0, ""),
+        (file(""), 0, ""),
+        (file("stream s\r\nkernel s\r\n"), 0, ""),
+        (file("stream s\nbegin s global\nsync s\nend s\n"), 1, ""),
+        (file("stream s\nkernel t\n"), 2, ":2:8: stream `t` is not declared"),
+        (file("stream s\ncuLaunchKernel\n"), 2, "line 2: `kernel`: cuLaunchKernel needs a stream"),
+        (file(&long), 2, ":2:1: the line is longer than 65536 bytes"),
+        (file(&long_comment), 2, ":1:1: the line is longer than 65536 bytes"),
+        (latin, 2, ":2: this is not UTF-8 text"),
+    ];
+    for (script, code, said) in cases {
+        let output = phonograph("check", &[script.path()], &[]);
+        let error = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(said) && error.is_empty() == (code < 2), "{error}");
+        assert!(error.len() < 1000, "{} bytes", error.len());
+    }
+    let output = phonograph("check", &[Path::new("/no/such/script")], &[]);
+    let error = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.starts_with("error: cannot read /no/such/script: "), "{error}");
+    assert_eq!(phonograph("check", &[], &[]).status.code(), Some(2));
+}
+
+#[test]
+fn colour_is_used_when_asked_for() {
+    let script = file("stream s\nbegin s global\nsync s\nend s\n");
+    let said = |rest: &[&str], no_colour: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_phonograph"));
+        command.arg("check").arg(script.path()).args(rest).env("NO_COLOR", no_colour);
+        stdout(&command.output().unwrap())
+    };
+    let plain = said(&[], "");
+    assert!(!plain.contains('\u{1b}'), "no terminal, no colour");
+    assert_eq!(said(&["--colour", "auto"], "1"), plain);
+    assert_eq!(said(&["--colour", "never"], ""), plain);
+    let coloured = said(&["--colour", "always"], "1");
+    assert!(coloured.contains("\u{1b}[1;31merror[R12]\u{1b}[0m"), "{coloured}");
+    // Colours are all that is added.
+    let mut rest = coloured.as_str();
+    let mut stripped = String::new();
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        stripped += before;
+        rest = after.split_once('m').unwrap().1;
+    }
+    assert_eq!(stripped + rest, plain);
+}
+
+#[test]
+fn findings_are_told_as_json() {
+    let script =
+        file("stream s nonblocking\nbegin s global\nkernel s\nsync s # waits\nkernel s\nend s\n");
+    let output = phonograph("check", &[script.path()], &["--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["errors"], &told["warnings"]), (&1.into(), &0.into()), "{told}");
+    let finding = &told["findings"][0];
+    assert_eq!(finding["code"], "R12");
+    assert_eq!(finding["at"]["place"], serde_json::json!({ "line": 4, "column": 1, "length": 6 }));
+    assert_eq!(finding["consequences"].as_array().unwrap().len(), 2);
+    let fine = file("stream s nonblocking\nbegin s global\nkernel s\nend s as g\n");
+    let output = phonograph("check", &[fine.path()], &["--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let graph = serde_json::json!({ "name": "g", "line": 2, "nodes": 1, "edges": 0 });
+    assert_eq!(told["graphs"], serde_json::json!([graph]), "{told}");
 }

@@ -86,8 +86,8 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
     let shown = refusal.loose.iter().take(LOOSE);
     chain.extend(shown.map(|node| Span::new(script, node.call, "nothing joins this work")));
     let label = match refusal.loose.len().checked_sub(LOOSE) {
-        None | Some(0) => label(refusal.rule).to_owned(),
-        Some(more) => format!("{}, nor for {more} more", label(refusal.rule)),
+        None | Some(0) => label(refusal.rule, call).to_owned(),
+        Some(more) => format!("{}, nor for {more} more", label(refusal.rule, call)),
     };
     let mut notes = vec![format!("rule {}: {}", refusal.rule, refusal.rule.words())];
     if class(call.function).1 == Evidence::Documented {
@@ -98,6 +98,9 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
     }
     if refusal.rule.number() == "R0" {
         notes.push("no recording decides this; the rule follows the documentation".to_owned());
+    }
+    if matches!(refusal.rule, Rule::R9d | Rule::R9e) {
+        notes.push("the capture is closed, and there is no graph".to_owned());
     }
     let broken = refusal.invalidated.iter();
     notes.extend(broken.take(SHOWN).map(|victim| words.broken(victim, refusal, call)));
@@ -179,12 +182,18 @@ impl Words<'_> {
 }
 
 /// What the refused call itself is marked with.
-fn label(rule: Rule) -> &'static str {
+fn label(rule: Rule, call: &Call) -> &'static str {
     match rule {
+        Rule::R12 if class(call.function).0 == Class::WaitsOnStream => {
+            "the host would wait here for work that is only recorded"
+        }
+        Rule::R12 => "no capture can hold this",
+        Rule::R22 => "the host would wait here for a point in recorded work",
+        Rule::R23 => "this would wait for the capturing streams too",
         Rule::R9d => "the end does not wait for it",
         Rule::R9b => "ended here, on another stream",
         Rule::R9e => "ended here, by another thread",
-        Rule::R16f => "this would make one capture of two",
+        Rule::R16f => "this would tie the two captures together",
         Rule::R16b => "this would make the graph depend on work outside it",
         Rule::R13 => "the event's record went with its capture",
         Rule::R18 | Rule::IsCapturing => "the legacy stream would have to wait for captured work",
@@ -264,8 +273,8 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
             "wait on a created stream instead".to_owned(),
         ),
         Rule::R16f => one(
-            format!("{event} belongs to another capture than {stream}"),
-            format!("do not begin on {stream}: let it join the other capture by this wait, or keep the two apart and order the launches"),
+            format!("{event} was recorded in another capture than the one that {stream} takes part in"),
+            format!("for one graph, do not begin a capture on {stream}: this wait then makes {stream} part of the other one; for two graphs, leave this wait out and order their launches"),
         ),
         Rule::R17a => one(
             format!("{stream} is not capturing, and an external record or wait is a node of a graph"),

@@ -4,13 +4,14 @@
 //! to do, and one for each thing that the driver accepts silently and people regret. Linear in the script, apart from the findings.
 //!
 //! ```
-//! use phonograph_capture::check::check;
+//! use phonograph_capture::check::{Source, check};
 //! use phonograph_trace::Script;
 //!
 //! let text = "stream main nonblocking\nbegin main global\nkernel main\nsync main\nend main\n";
 //! let report = check(&Script::parse(text)?)?;
 //! assert_eq!(report.errors(), 1);
-//! assert!(report.render(Some(text), false).contains("R12"));
+//! let source = Source { name: "script.txt", text };
+//! assert!(report.render(Some(source), false).contains(" --> script.txt:4:1"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -28,6 +29,7 @@ use explain::explain;
 use lint::Lint;
 
 pub use finding::{Finding, Report, Severity, Span};
+pub use render::Source;
 
 /// A call that the model cannot interpret.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -114,7 +114,6 @@ impl Model {
             let origin = capture.map(|capture| capture.origin);
             refusal.blocking = origin.filter(|key| self.is_blocking(*key)).map(StreamKey::operand);
         }
-        refusal.invalidated.sort_by_key(|victim| victim.begun);
         Some(refusal.outcome())
     }
 

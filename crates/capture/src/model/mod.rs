@@ -431,6 +431,7 @@ impl Refusal {
     }
 
     fn outcome(mut self) -> Outcome {
+        self.invalidated.sort_by_key(|victim| victim.begun);
         self.causes.sort_by_key(|cause| cause.call);
         self.causes.dedup();
         Outcome {
