@@ -94,6 +94,14 @@ impl Model {
                 if build.inner.is_empty() {
                     return Err(missing(call, "a body"));
                 }
+                let most = match kind {
+                    ConditionalKind::If => 2,
+                    ConditionalKind::While => 1,
+                    ConditionalKind::Switch => usize::MAX,
+                };
+                if build.inner.len() > most {
+                    return Ok(self.refuse(at, CuResult::INVALID_VALUE, Rule::Bodies, |_| {}));
+                }
                 if self.graphs[slot].depth as usize + 2 > MAX_NESTING {
                     return Err(ModelError::TooDeep(call.function));
                 }
@@ -299,22 +307,22 @@ impl Model {
 
     /// The graph does not exist any more, and with it the bodies of its conditionals.
     pub(super) fn bury(&mut self, at: CallIndex, graph: Slot) {
-        let mut pending = vec![graph];
-        while let Some(slot) = pending.pop() {
+        // With whether a conditional that is gone refers to it.
+        let mut pending = vec![(graph, false)];
+        while let Some((slot, held)) = pending.pop() {
             let graph = &mut self.graphs[slot];
             graph.within = None;
-            if graph.capture.is_some() {
-                // A body that an open capture uses stays until that capture is closed.
-                continue;
+            // A body that an open capture uses stays until that capture is closed.
+            if graph.capture.is_none() {
+                graph.destroyed = Some(at);
+                graph.nodes = Vec::new();
+                graph.edges = Vec::new();
+                graph.known_edges = FxHashSet::default();
+                let inner = std::mem::take(&mut graph.inner);
+                pending.extend(bodies(inner).map(|body| (body, true)));
             }
-            graph.destroyed = Some(at);
-            graph.nodes = Vec::new();
-            graph.edges = Vec::new();
-            graph.known_edges = FxHashSet::default();
-            for body in bodies(std::mem::take(&mut graph.inner)) {
-                pending.push(body);
-                // The name still refers to it, or a capture does; the node does not any more.
-                self.release_graph(body);
+            if held {
+                self.release_graph(slot);
             }
         }
     }

@@ -21,19 +21,9 @@ pub(super) enum Ending {
 impl Model {
     pub(super) fn begin(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
         let mode = call.mode.ok_or(missing(call, "a capture mode"))?;
-        let key = match self.target(call)? {
-            // R1: legacy: UNSUPPORTED; the per-thread default stream may capture.
-            Target::Legacy => {
-                return Ok(self.refuse(
-                    at,
-                    CuResult::STREAM_CAPTURE_UNSUPPORTED,
-                    Rule::R1Legacy,
-                    |_| {},
-                ));
-            }
-            Target::Destroyed => return Ok(self.dead_handle(at)),
-            Target::Capturing(_, capture) => return Ok(self.already_capturing(at, capture)),
-            Target::Idle(key) => key,
+        let key = match self.origin(at, call)? {
+            Ok(key) => key,
+            Err(refused) => return Ok(*refused),
         };
         // R1: a new open, valid capture on a new graph.
         let graph = self.graphs.insert(Graph::new(at, None));
@@ -44,19 +34,10 @@ impl Model {
     pub(super) fn begin_into(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
         let mode = call.mode.ok_or(missing(call, "a capture mode"))?;
         let user = call.graph.ok_or(missing(call, "a graph"))?;
-        let key = match self.target(call)? {
-            Target::Legacy => {
-                return Ok(self.refuse(
-                    at,
-                    CuResult::STREAM_CAPTURE_UNSUPPORTED,
-                    Rule::R1Legacy,
-                    |_| {},
-                ));
-            }
-            Target::Destroyed => return Ok(self.dead_handle(at)),
-            // R2 comes before R3 and R5.
-            Target::Capturing(_, capture) => return Ok(self.already_capturing(at, capture)),
-            Target::Idle(key) => key,
+        // R2 comes before R3 and R5.
+        let key = match self.origin(at, call)? {
+            Ok(key) => key,
+            Err(refused) => return Ok(*refused),
         };
         let graph = match self.user_graphs.get(&user) {
             Some(slot) => *slot,
@@ -82,6 +63,24 @@ impl Model {
         self.graphs.retain(graph);
         self.open_capture(at, call.thread, mode, key, graph);
         Ok(Outcome::with(Rule::R4, Effect::Began))
+    }
+
+    /// The stream that a begin may begin on, or the refusal.
+    fn origin(
+        &mut self,
+        at: CallIndex,
+        call: &Call,
+    ) -> Result<Result<StreamKey, Box<Outcome>>, ModelError> {
+        let refused = match self.target(call)? {
+            Target::Idle(key) => return Ok(Ok(key)),
+            // R1: legacy: UNSUPPORTED; the per-thread default stream may capture.
+            Target::Legacy => {
+                self.refuse(at, CuResult::STREAM_CAPTURE_UNSUPPORTED, Rule::R1Legacy, |_| {})
+            }
+            Target::Destroyed => self.dead_handle(at),
+            Target::Capturing(_, capture) => self.already_capturing(at, capture),
+        };
+        Ok(Err(Box::new(refused)))
     }
 
     /// R2: a begin on a stream that takes part in an open capture, valid or not: ILLEGAL_STATE, nothing invalidated.

@@ -18,19 +18,9 @@ impl Model {
         Ok(match self.target(call)? {
             Target::Destroyed => self.dead_handle(at),
             // R24a: not capturing: R20, else pool memory. R0: a refused allocation leaves what the name stood for.
-            Target::Idle(_) => {
-                let outcome = self.unsafe_call(at, call.thread, Rule::R24a);
-                self.allocated_from_pool(memory, outcome)
-            }
+            Target::Idle(_) => self.alloc_outside(at, call, memory),
             // R0: not recorded on the legacy stream; R18 as for other work there, then as above.
-            Target::Legacy => {
-                let gate = self.legacy_work(at);
-                if !gate.result.is_success() {
-                    return Ok(gate);
-                }
-                let outcome = self.unsafe_call(at, call.thread, Rule::R24a);
-                self.allocated_from_pool(memory, outcome)
-            }
+            Target::Legacy => self.after_legacy(at, |model| model.alloc_outside(at, call, memory)),
             // R24b: capturing: a node, owned by the graph. Leaking it is no error.
             Target::Capturing(key, capture) => {
                 if let Some(refused) = self.gate(at, capture) {
@@ -58,7 +48,8 @@ impl Model {
         })
     }
 
-    fn allocated_from_pool(&mut self, memory: MemoryId, outcome: Outcome) -> Outcome {
+    fn alloc_outside(&mut self, at: CallIndex, call: &Call, memory: MemoryId) -> Outcome {
+        let outcome = self.unsafe_call(at, call.thread, Rule::R24a);
         if outcome.result.is_success() {
             self.set_memory(memory, Some(Memory::Pool));
         }
@@ -82,12 +73,7 @@ impl Model {
             Target::Idle(_) => Ok(self.free_outside(at, call, memory)),
             // R0: not recorded on the legacy stream; R18 as for other work there.
             Target::Legacy => {
-                let gate = self.legacy_work(at);
-                Ok(if gate.result.is_success() {
-                    self.free_outside(at, call, memory)
-                } else {
-                    gate
-                })
+                Ok(self.after_legacy(at, |model| model.free_outside(at, call, memory)))
             }
             Target::Capturing(key, capture) => {
                 if let Some(refused) = self.gate(at, capture) {

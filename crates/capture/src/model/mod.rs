@@ -3,7 +3,7 @@
 //! In: [`Call`]s in the order in which they are made. Out: for each its [`Outcome`] (result, deciding [`Rule`], effect, and for a
 //! refusal what led to it), and at any time the status and dependency set of every stream. The rules were fitted to recordings of
 //! a real driver and reproduce every one of them; each stands beside its number in `capture`, `work`, `event`, `barred`, `memory`
-//! and `upkeep`. A call costs a constant plus the sizes of the sets and the number of captures that it touches; memory is linear in
+//! and `upkeep`; graphs that are built by hand (`build`) follow the documentation. A call costs a constant plus the sizes of the sets and the number of captures that it touches; memory is linear in
 //! what is alive: streams, events, open captures with their nodes, and graphs that the program can still capture into.
 //!
 //! ```

@@ -83,6 +83,7 @@ rules! {
     Unseen "R0" "a call that is not in the trace broke the capture",
     Built "R0" "a graph that is built by hand takes nodes and edges at any time",
     BuildFrees "R0" "a graph frees only an allocation of a graph that is alive, and once",
+    Bodies "R0" "an `if` has one body or two, a `while` one, a `switch` at least one",
     EdgeEnds "R0" "an edge leads from one node of a graph to another one of it",
     EdgeTwice "R0" "an edge is added once; a second one between the same nodes differs in its data",
     WeakEdge "R0" "only an edge between kernels can be anything but full",

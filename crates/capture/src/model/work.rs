@@ -24,10 +24,10 @@ impl Model {
                 Some(refused) => refused,
                 // A copy or memset of no bytes: nothing, and SUCCESS.
                 None if call.flags.no_bytes => Outcome::success(Rule::R6),
-                None => Outcome::with(
-                    Rule::R6,
-                    self.add_node(at, key, capture, kind, call.flags.programmatic),
-                ),
+                None => {
+                    let programmatic = call.flags.programmatic && kind == NodeKind::Kernel;
+                    Outcome::with(Rule::R6, self.add_node(at, key, capture, kind, programmatic))
+                }
             },
         })
     }
