@@ -6,6 +6,7 @@ mod error;
 pub mod lanes;
 mod lower;
 pub mod memory;
+pub mod passes;
 mod plan;
 mod precedence;
 mod step;
