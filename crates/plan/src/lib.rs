@@ -5,6 +5,7 @@ pub mod analysis;
 mod error;
 pub mod lanes;
 mod lower;
+pub mod matching;
 pub mod memory;
 pub mod passes;
 mod plan;
