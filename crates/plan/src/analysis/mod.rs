@@ -2,10 +2,12 @@
 
 mod critical;
 mod levels;
+mod order;
 mod redundant;
 mod summary;
 
 pub use critical::{CriticalPath, critical_path};
 pub use levels::{Levels, levels};
+pub use order::{By, ordered};
 pub use redundant::redundant_edges;
 pub use summary::{RedundantEdge, Summary, summary};
