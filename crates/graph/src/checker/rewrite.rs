@@ -17,6 +17,8 @@ mod work;
 
 use std::fmt;
 
+use rustc_hash::FxHashMap;
+
 use crate::{BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, races};
 
 /// Something that a rewriting got wrong. Unless said, ids are of the graph before.
@@ -156,7 +158,7 @@ pub enum Seen {
     Outside,
     /// It can fail, by what data says.
     Fails,
-    /// It wrote what another node reads or writes, with nothing to order them.
+    /// It wrote a buffer that this node, for one, touches in a race.
     Raced(NodeId),
     /// It writes the user's memory, which nodes with unknown effects may read at any time.
     Watched(BufferId),
@@ -169,7 +171,7 @@ impl fmt::Display for Seen {
             Seen::Host => f.write_str("called a host function"),
             Seen::Outside => f.write_str("others outside the graph rely on it"),
             Seen::Fails => f.write_str("could have failed, by what data says"),
-            Seen::Raced(node) => write!(f, "it raced with {node} for the same memory"),
+            Seen::Raced(node) => write!(f, "wrote a buffer for which {node} races"),
             Seen::Watched(buffer) => {
                 write!(f, "wrote {buffer}, which nodes with unknown effects may have read")
             }
@@ -365,14 +367,24 @@ fn check_gone(groups: &Groups, found: &mut Vec<RewriteViolation>) {
         let image = groups.image.of(node);
         image.is_none_or(|image| matches!(groups.after.node(image).kind, NodeKind::Empty))
     };
-    let touches = |node: NodeId| emptied(node) && !groups.before.operands(node).is_empty();
-    if groups.before.node_ids().any(touches) {
-        for Race { first, second } in races(groups.before) {
-            for (node, other) in [(first, second), (second, first)] {
-                if emptied(node) {
-                    found.push(RewriteViolation::Missed { node, why: Seen::Raced(other) });
-                }
-            }
+    let gone: Vec<NodeId> = groups.before.node_ids().filter(|&node| emptied(node)).collect();
+    let writes = |node: NodeId| {
+        let operands = groups.before.operands(node).into_iter();
+        operands.filter(|(_, access)| access.writes()).map(|(region, _)| region.buffer)
+    };
+    if gone.iter().all(|&node| writes(node).next().is_none()) {
+        return;
+    }
+    let mut raced: FxHashMap<BufferId, NodeId> = FxHashMap::default();
+    for Race { first, second } in races(groups.before) {
+        let (a, b) = (groups.before.operands(first), groups.before.operands(second));
+        for (region, _) in a.iter().filter(|(x, _)| b.iter().any(|(y, _)| x.overlaps(y))) {
+            raced.entry(region.buffer).or_insert(second);
+        }
+    }
+    for node in gone {
+        if let Some(&by) = writes(node).find_map(|buffer| raced.get(&buffer)) {
+            found.push(RewriteViolation::Missed { node, why: Seen::Raced(by) });
         }
     }
 }

@@ -1,12 +1,19 @@
 //! Passes: rewritings of a graph that leave what it computes as it is.
 //!
 //! In goes a graph, out comes a [`Rewritten`]: the new graph, where each node went, and a report of what was done and
-//! why the rest was left. Each pass is a function, usable alone; the checker proves what any of
+//! why the rest was left. Each pass is a function, usable alone; [`phonograph_graph::check_rewrite`] proves what any of
 //! them did, sharing no code with them. Passes keep the order of the nodes that stay: what was complete before
 //! something else started (or waited) still is. Graphs inside nodes are rewritten too.
 
+mod contract;
+mod dead;
+mod empties;
+mod reduce;
 mod report;
 
+pub use dead::drop_dead;
+pub use empties::dissolve_empties;
+pub use reduce::reduce_edges;
 pub use report::{Change, Left, PassReport, Reason};
 
 use phonograph_graph::{ComputeGraph, GraphError, Image, NodeId, Rebuild};
@@ -83,6 +90,14 @@ impl Rewritten {
     pub fn unchanged(graph: &ComputeGraph, report: PassReport) -> Self {
         let image = Image::identity(graph.node_count());
         Self { graph: graph.clone(), image, report }
+    }
+
+    /// The graph that a pass has described, built.
+    pub(crate) fn rebuilt(rebuild: Rebuild, report: PassReport) -> Result<Self, PassError> {
+        let pass = report.pass;
+        let built = rebuild.build().map_err(|source| PassError::Graph { pass, source })?;
+        let (graph, image) = built;
+        Ok(Self { graph, image, report })
     }
 
     /// What the graph became through several passes, one after the other: the last graph, the image through all.

@@ -85,6 +85,20 @@ pub enum Reason {
     HostFunction,
     /// The user reads this buffer.
     Exported(BufferId),
+    /// Another node reads what it writes.
+    Read(BufferId),
+    /// Nodes with unknown effects may look into this buffer at any time.
+    Watched(BufferId),
+    /// Nodes race for this buffer.
+    Raced(BufferId),
+    /// It records or waits for an event that others see.
+    Event,
+    /// It allocates or frees memory.
+    Allocation,
+    /// It can fail by what data says, or may not end.
+    CanFail,
+    /// It declares no result; whatever it is for is not declared.
+    NoResult,
     /// The buffer is read before it is written: what it holds may be meant for the next round.
     Carried(BufferId),
     /// Dissolving it would put `with` edges in the place of `without`.
@@ -102,6 +116,15 @@ impl fmt::Display for Reason {
             Reason::UnknownEffects => f.write_str("may touch memory that it does not name"),
             Reason::HostFunction => f.write_str("calls a host function"),
             Reason::Exported(buffer) => write!(f, "writes {buffer}, which the user reads"),
+            Reason::Read(buffer) => write!(f, "writes {buffer}, which others read"),
+            Reason::Watched(buffer) => {
+                write!(f, "writes {buffer}, which nodes with unknown effects may read")
+            }
+            Reason::Raced(buffer) => write!(f, "touches {buffer}, for which nodes race"),
+            Reason::Event => f.write_str("records or waits for an event"),
+            Reason::Allocation => f.write_str("allocates or frees memory"),
+            Reason::CanFail => f.write_str("can fail, by what data says"),
+            Reason::NoResult => f.write_str("declares no result"),
             Reason::Carried(buffer) => {
                 write!(f, "writes {buffer}, which is read before it is written")
             }
