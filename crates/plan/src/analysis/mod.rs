@@ -7,11 +7,13 @@ mod levels;
 mod order;
 mod outlast;
 mod redundant;
+pub(crate) mod segments;
 mod summary;
 
 pub use critical::{CriticalPath, critical_path};
 pub use flow::{Conflict, conflicts, raced_buffers};
 pub use levels::{Levels, levels};
+pub(crate) use order::positions;
 pub use order::{By, ordered};
 pub use outlast::{Outlasts, Watch, outlasting};
 pub use redundant::redundant_edges;

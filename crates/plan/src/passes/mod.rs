@@ -8,12 +8,19 @@
 mod contract;
 mod dead;
 mod empties;
+mod merge;
+mod programmatic;
 mod reduce;
+mod redundant_copies;
 mod report;
+mod transfer;
 
 pub use dead::drop_dead;
 pub use empties::dissolve_empties;
+pub use merge::{merge_copies, merge_fills};
+pub use programmatic::weaken_edges;
 pub use reduce::reduce_edges;
+pub use redundant_copies::drop_redundant_copies;
 pub use report::{Change, Left, PassReport, Reason};
 
 use phonograph_graph::{ComputeGraph, GraphError, Image, NodeId, Rebuild};
@@ -100,20 +107,20 @@ impl Rewritten {
         Ok(Self { graph, image, report })
     }
 
-    /// What the graph became through several passes, one after the other: the last graph, the image through all.
-    /// `None` without a pass. O(nodes × passes).
-    pub fn compose(
-        passes: impl IntoIterator<Item = Rewritten>,
-    ) -> Option<(ComputeGraph, Image, Vec<PassReport>)> {
-        let mut passes = passes.into_iter();
-        let Rewritten { mut graph, mut image, report } = passes.next()?;
-        let mut reports = vec![report];
-        for next in passes {
-            image = image.then(&next.image);
-            graph = next.graph;
-            reports.push(next.report);
+    /// This pass, then one on the graph that came out of it, as one pass. O(nodes + changes).
+    ///
+    /// What is said of nodes that the first one left where they were is said in terms of the graph before; of nodes that it
+    /// made of several, as of the first of them.
+    pub fn followed_by(self, next: Rewritten) -> Rewritten {
+        let mut was: Vec<Option<NodeId>> = vec![None; self.graph.node_count()];
+        for (index, image) in self.image.nodes.iter().enumerate().rev() {
+            if let Some(image) = image {
+                was[image.index()] = Some(NodeId::from_index(index));
+            }
         }
-        Some((graph, image, reports))
+        let mut report = self.report;
+        report.append(next.report, |node| was.get(node.index()).copied().flatten().unwrap_or(node));
+        Rewritten { graph: next.graph, image: self.image.then(&next.image), report }
     }
 
     /// The node that does the work of `node` now.
