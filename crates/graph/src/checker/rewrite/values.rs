@@ -249,22 +249,18 @@ pub(super) fn check(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     let places = (1u32..).zip(after.topological_order());
     for (place, &node) in places {
         while let Some((_, dropped)) = gone.next_if(|(key, _)| *key < place) {
-            old.run(before, *dropped, Maker::Gone(*dropped), |memory, region| {
-                note_initial(before, memory, region, &mut carried);
-            });
+            old.run(before, *dropped, Maker::Gone(*dropped), |_, _| {});
         }
         step(groups, node, &mut old, &mut new, &mut carried, found);
     }
     for (_, dropped) in gone {
-        old.run(before, *dropped, Maker::Gone(*dropped), |memory, region| {
-            note_initial(before, memory, region, &mut carried);
-        });
+        old.run(before, *dropped, Maker::Gone(*dropped), |_, _| {});
     }
     let allocated = allocated(before);
     let whole = |buffer: BufferId| Region { buffer, offset: 0, bytes: before.buffer(buffer).bytes };
     let buffers = || (0..before.buffers().len()).map(BufferId::from_index);
     for buffer in buffers().filter(|&buffer| is_outside(before, buffer)) {
-        note_initial(before, &old, whole(buffer), &mut carried);
+        note_initial(after, &new, whole(buffer), &mut carried);
     }
     for buffer in buffers() {
         let lasts =
@@ -312,7 +308,8 @@ fn gone(groups: &Groups) -> Vec<(u32, NodeId)> {
     gone
 }
 
-/// A buffer of the graph's own that is read before it is written may mean to carry something from replay to replay.
+/// A buffer of the graph's own that is read before it is written may mean to carry something from replay to replay. That
+/// the graph after reads it is what counts: what nobody reads any more carries nothing.
 fn note_initial(
     graph: &ComputeGraph,
     memory: &Memory,
@@ -342,7 +339,6 @@ fn step(
     let mut was_read: SmallVec<[Pieces; 4]> = SmallVec::new();
     for &member in members {
         old.run(groups.before, member, maker, |memory, region| {
-            note_initial(groups.before, memory, region, carried);
             was_read.push(memory.pieces(region));
         });
     }
@@ -351,6 +347,7 @@ fn step(
     let mut known: Option<Known> = None;
     let mut operand = 0;
     new.run(groups.after, node, maker, |memory, region| {
+        note_initial(groups.after, memory, region, carried);
         let is_read = memory.pieces(region);
         let differs = if one {
             // The same work reads operand by operand what it read.
