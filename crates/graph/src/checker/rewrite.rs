@@ -19,7 +19,9 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use crate::{BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, races};
+use crate::{
+    BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, Region, races,
+};
 
 /// Something that a rewriting got wrong. Unless said, ids are of the graph before.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -375,11 +377,22 @@ fn check_gone(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     if gone.iter().all(|&node| writes(node).next().is_none()) {
         return;
     }
+    // Who is still there and has let go of the bytes, as a graph inside it has, did not need them.
+    let lets_go = |node: NodeId, region: &Region| {
+        let image = groups.image.of(node).filter(|_| !emptied(node));
+        image.is_some_and(|image| {
+            !groups.after.operands(image).iter().any(|(still, _)| still.overlaps(region))
+        })
+    };
     let mut raced: FxHashMap<BufferId, NodeId> = FxHashMap::default();
     for Race { first, second } in races(groups.before) {
         let (a, b) = (groups.before.operands(first), groups.before.operands(second));
-        for (region, _) in a.iter().filter(|(x, _)| b.iter().any(|(y, _)| x.overlaps(y))) {
-            raced.entry(region.buffer).or_insert(second);
+        for (x, _) in &a {
+            for (y, _) in b.iter().filter(|(y, _)| x.overlaps(y)) {
+                if !lets_go(first, x) && !lets_go(second, y) {
+                    raced.entry(x.buffer).or_insert(second);
+                }
+            }
         }
     }
     for node in gone {

@@ -49,9 +49,9 @@ fn permuted(u: &mut Unstructured, graph: &ComputeGraph) -> Result<ComputeGraph> 
         places.swap(last, u.int_in_range(0..=last)?);
     }
     let mut b = GraphBuilder::new().with_auto_infer_edges(false);
-    graph.buffers().iter().for_each(|buffer| {
+    for buffer in graph.buffers() {
         b.declare(buffer.clone());
-    });
+    }
     let mut to = vec![NodeId(0); places.len()];
     for &node in &places {
         to[node.index()] = b.add_node(graph.node(node).clone());
@@ -87,7 +87,7 @@ impl Maker {
     }
 
     fn nodes(&mut self, u: &mut Unstructured, most: u32) -> Result<()> {
-        if self.kind == Kind::Runnable {
+        if self.kind == Kind::Runnable || u.ratio(3, 4)? {
             for (buffer, elements) in self.buffers.clone() {
                 let region = Region { buffer, offset: 0, bytes: elements * 4 };
                 self.fill(region, 0x3f80_0000, 4);
@@ -148,7 +148,8 @@ impl Maker {
     }
 
     fn node(&mut self, u: &mut Unstructured) -> Result<()> {
-        match u.int_in_range(0..=21)? {
+        match u.int_in_range(0..=23)? {
+            22 | 23 => self.staged(u)?,
             0..=2 => {
                 let (value, size) =
                     *u.choose(&[(0, 1), (0, 4), (0x3f00_3f00, 2), (0x4048_f5c3, 4)])?;
@@ -201,8 +202,27 @@ impl Maker {
         Ok(())
     }
 
+    /// A copy into scratch of its own, and a reader of that.
+    fn staged(&mut self, u: &mut Unstructured) -> Result<()> {
+        let from = self.part(u)?;
+        let name = self.name("scratch");
+        let scratch = self.b.alloc_buffer(&name, from.bytes as usize);
+        self.copy(from, Region { buffer: scratch, offset: 0, bytes: from.bytes });
+        // Before its reader anything can happen to what was copied.
+        self.buffers.push((scratch, from.bytes / 4));
+        if u.ratio(1, 3)? {
+            self.node(u)?;
+        }
+        let staged = Region { buffer: scratch, offset: 0, bytes: from.bytes };
+        self.mix(u, staged)
+    }
+
     fn elementwise(&mut self, u: &mut Unstructured) -> Result<()> {
         let x = self.part(u)?;
+        self.mix(u, x)
+    }
+
+    fn mix(&mut self, u: &mut Unstructured, x: Region) -> Result<()> {
         let y = self.part_of(u, x.bytes)?.unwrap_or(x);
         let z = if u.ratio(1, 4)? { Some(x) } else { self.part_of(u, x.bytes)? };
         let Some(z) = z else { return Ok(()) };
@@ -346,9 +366,15 @@ impl Maker {
     /// What no backend needs to know: effects that nobody declares.
     fn odd(&mut self, u: &mut Unstructured) -> Result<()> {
         match u.int_in_range(0..=4)? {
-            0 => drop(self.b.add_host_callback("anything")),
-            1 => drop(self.b.add_kernel("anything", 1, 32, 0).finish()),
-            2 => drop(self.b.add_event_record("record", EventId(0))),
+            0 => {
+                self.b.add_host_callback("anything");
+            }
+            1 => {
+                self.b.add_kernel("anything", 1, 32, 0).finish();
+            }
+            2 => {
+                self.b.add_event_record("record", EventId(0));
+            }
             3 => {
                 let (buffer, _) = *u.choose(&self.buffers)?;
                 let name = self.name("reads only");
