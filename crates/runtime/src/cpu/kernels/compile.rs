@@ -11,7 +11,7 @@ use super::layout::{Axis, Space};
 use super::ops;
 use super::philox::Philox;
 use super::simd::{BlockFn, Level, MoveFn};
-use super::storage::{is_plain, loader, register_bits, register_size, storer};
+use super::storage::{is_plain, loader, register_bits, register_size, rounder, storer};
 use super::tensor::Tensor;
 
 /// Registers are laid out so that their blocks together stay below this, where the expression is not too large.
@@ -241,6 +241,9 @@ pub(super) fn compile(
             Op::Select(..) => (Step::Map { to, map: ops::select(level, dtype), from }, 100),
             Op::Cast(to_type, _) => {
                 (Step::Map { to, map: ops::cast(level, type_of(0), to_type), from }, 100)
+            }
+            Op::Round(to_type, _) => {
+                (Step::Map { to, map: rounder(level, to_type), from }, 300)
             }
             Op::Philox { .. } => (Step::Map { to, map: level.block::<Philox>(), from }, 3000),
         };

@@ -85,6 +85,9 @@ fn any_expr(u: &mut Unstructured, rank: usize) -> Result<Expr> {
                 Some(c) => Op::Select(c, a, b),
                 None => Op::Cast(DType::Bool, a),
             },
+            (8, Some(a), _) if u.arbitrary()? => {
+                Op::Round(*u.choose(&[DType::F16, DType::BF16, DType::U8])?, a)
+            }
             (8, Some(a), _) => Op::Cast(*u.choose(&COMPUTED)?, a),
             (9, ..) => {
                 let words = (value(u, DType::U32)?, value(u, DType::U32)?, value(u, DType::U32)?);
@@ -240,8 +243,9 @@ fn every_operation_of_every_type() {
         tested += COMPARE.iter().filter(|&&op| each(Op::Compare(op, a, b), pair)).count();
         tested += COMPUTED.iter().filter(|&&to| each(Op::Cast(to, a), pair)).count();
         tested += usize::from(each(Op::Select(a, b, c), [DType::Bool, t, t]));
+        tested += DType::ALL.iter().filter(|&&to| each(Op::Round(to, a), pair)).count();
     }
     let unary = 2 * 8 + 2 * 3 + 1 + 1;
     let binary = 2 * 7 + 3 * 10 + 3;
-    assert_eq!(tested, unary + binary + 6 * 6 + 6 * 6 + 6);
+    assert_eq!(tested, unary + binary + 6 * 6 + 6 * 6 + 6 + 3);
 }
