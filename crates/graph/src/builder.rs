@@ -64,6 +64,17 @@ impl GraphBuilder {
         }
     }
 
+    /// A builder that already holds all of a graph and infers nothing.
+    pub(crate) fn from_parts(
+        name: &str,
+        nodes: Vec<Node>,
+        buffers: Vec<Buffer>,
+        slots: Vec<Slot>,
+        edges: Vec<Edge>,
+    ) -> Self {
+        Self { name: name.into(), nodes, buffers, slots, edges, infer: false }
+    }
+
     /// Names the graph.
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();

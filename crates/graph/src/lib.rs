@@ -22,6 +22,7 @@ pub mod json;
 mod library;
 mod names;
 mod node;
+mod rebuild;
 mod region;
 mod schedule;
 mod topology;
@@ -50,6 +51,7 @@ pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
+pub use rebuild::{Image, Rebuild};
 pub use region::{Access, Effects, Operands, Region};
 pub use schedule::{MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;

@@ -1,0 +1,191 @@
+//! What a pass did, and why it left the rest: data first, a bounded text for people second.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use phonograph_graph::{BufferId, Edge, NodeId};
+
+/// One thing that a pass did. Ids are of the graph before the pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A node is gone.
+    Dropped {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node does nothing now but keep the order that it gave.
+    Emptied {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node's work is done by another.
+    Merged {
+        /// The node.
+        node: NodeId,
+        /// The node that does its work.
+        into: NodeId,
+    },
+    /// A node reads a buffer itself instead of a copy of it.
+    ReadsThrough {
+        /// The reader.
+        node: NodeId,
+        /// The copy.
+        copy: NodeId,
+    },
+    /// An edge is gone that other paths imply.
+    EdgeRemoved {
+        /// The edge.
+        edge: Edge,
+    },
+    /// A full edge has become a programmatic one.
+    EdgeWeakened {
+        /// The edge, as it was.
+        edge: Edge,
+    },
+}
+
+impl Change {
+    /// What happened, for counting.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Change::Dropped { .. } => "dropped",
+            Change::Emptied { .. } => "emptied",
+            Change::Merged { .. } => "merged",
+            Change::ReadsThrough { .. } => "reads through a copy",
+            Change::EdgeRemoved { .. } => "edge removed",
+            Change::EdgeWeakened { .. } => "edge weakened",
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Dropped { node } => write!(f, "{node} dropped"),
+            Change::Emptied { node } => write!(f, "{node} emptied"),
+            Change::Merged { node, into } => write!(f, "{node} merged into {into}"),
+            Change::ReadsThrough { node, copy } => {
+                write!(f, "{node} reads what {copy} copied where it was")
+            }
+            Change::EdgeRemoved { edge } => write!(f, "{} → {} removed", edge.from, edge.to),
+            Change::EdgeWeakened { edge } => {
+                write!(f, "{} → {} made programmatic", edge.from, edge.to)
+            }
+        }
+    }
+}
+
+/// Why a node that a pass looked at was left as it was.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It may touch memory that it does not name.
+    UnknownEffects,
+    /// It calls a host function, which may do anything besides.
+    HostFunction,
+    /// The user reads this buffer.
+    Exported(BufferId),
+    /// The buffer is read before it is written: what it holds may be meant for the next round.
+    Carried(BufferId),
+    /// Dissolving it would put `with` edges in the place of `without`.
+    EdgesMultiply {
+        /// Edges now.
+        without: usize,
+        /// Edges then.
+        with: usize,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::UnknownEffects => f.write_str("may touch memory that it does not name"),
+            Reason::HostFunction => f.write_str("calls a host function"),
+            Reason::Exported(buffer) => write!(f, "writes {buffer}, which the user reads"),
+            Reason::Carried(buffer) => {
+                write!(f, "writes {buffer}, which is read before it is written")
+            }
+            Reason::EdgesMultiply { without, with } => {
+                write!(f, "without it, {with} edges would stand for its {without}")
+            }
+        }
+    }
+}
+
+/// A node that a pass looked at and left as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// The node.
+    pub node: NodeId,
+    /// Why.
+    pub why: Reason,
+}
+
+/// What a pass did to a graph, and why it left the rest.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PassReport {
+    /// The pass.
+    pub pass: &'static str,
+    /// What it did.
+    pub changed: Vec<Change>,
+    /// What it looked at and left.
+    pub left: Vec<Left>,
+    /// The same for graphs inside: the node that holds the graph, which of its graphs, and the report.
+    pub inner: Vec<(NodeId, u32, PassReport)>,
+}
+
+impl PassReport {
+    /// A report of a pass that has done nothing yet.
+    pub fn new(pass: &'static str) -> Self {
+        Self { pass, ..Self::default() }
+    }
+
+    /// Whether nothing was changed here or inside.
+    pub fn is_unchanged(&self) -> bool {
+        self.changed.is_empty() && self.inner.iter().all(|(_, _, report)| report.is_unchanged())
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        let inner = self.inner.iter().all(|(_, _, report)| report.is_empty());
+        self.changed.is_empty() && self.left.is_empty() && inner
+    }
+
+    /// How often each kind of change happened, here and inside, by [`Change::name`].
+    pub fn counts(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for change in &self.changed {
+            *counts.entry(change.name()).or_default() += 1;
+        }
+        for (_, _, report) in &self.inner {
+            for (name, count) in report.counts() {
+                *counts.entry(name).or_default() += count;
+            }
+        }
+        counts
+    }
+}
+
+/// A line of counts, then at most a few lines of each list.
+impl fmt::Display for PassReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        let counts: Vec<String> =
+            self.counts().iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let done = if counts.is_empty() { "nothing to do".to_owned() } else { counts.join(", ") };
+        write!(f, "{}: {done}", self.pass)?;
+        for change in self.changed.iter().take(SHOWN) {
+            write!(f, "\n  {change}")?;
+        }
+        if self.changed.len() > SHOWN {
+            write!(f, "\n  … and {} more", self.changed.len() - SHOWN)?;
+        }
+        for left in self.left.iter().take(SHOWN) {
+            write!(f, "\n  {} left: {}", left.node, left.why)?;
+        }
+        if self.left.len() > SHOWN {
+            write!(f, "\n  … and {} more left", self.left.len() - SHOWN)?;
+        }
+        Ok(())
+    }
+}
