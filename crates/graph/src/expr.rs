@@ -137,6 +137,22 @@ impl Op {
             Op::Philox { index, counter, key } => [Some(index), Some(counter), Some(key)],
         }
     }
+
+    /// The same operation on other operands: `of` gives the new one for each.
+    pub fn map_operands(self, of: impl Fn(ValueId) -> ValueId) -> Op {
+        match self {
+            Op::Input(_) | Op::Param(_) | Op::Const(_) | Op::Index(_) => self,
+            Op::Unary(op, a) => Op::Unary(op, of(a)),
+            Op::Binary(op, a, b) => Op::Binary(op, of(a), of(b)),
+            Op::Compare(op, a, b) => Op::Compare(op, of(a), of(b)),
+            Op::Select(c, a, b) => Op::Select(of(c), of(a), of(b)),
+            Op::Cast(to, a) => Op::Cast(to, of(a)),
+            Op::Round(to, a) => Op::Round(to, of(a)),
+            Op::Philox { index, counter, key } => {
+                Op::Philox { index: of(index), counter: of(counter), key: of(key) }
+            }
+        }
+    }
 }
 
 /// Why an expression is refused.
