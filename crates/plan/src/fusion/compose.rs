@@ -22,7 +22,7 @@ pub(super) struct Composed {
 struct Held {
     view: View,
     value: ValueId,
-    /// Whether a later kernel has loaded it.
+    /// Whether a kernel has loaded it since it was stored.
     loaded: bool,
 }
 
@@ -82,7 +82,7 @@ impl Composer {
 
     fn store(&mut self, view: View, value: ValueId) {
         match self.held_at.get(&view) {
-            Some(&at) => self.held[at].value = value,
+            Some(&at) => self.held[at] = Held { view, value, loaded: false },
             None => {
                 self.held_at.insert(view, self.held.len());
                 self.held.push(Held { view, value, loaded: false });

@@ -242,9 +242,7 @@ pub(super) fn compile(
             Op::Cast(to_type, _) => {
                 (Step::Map { to, map: ops::cast(level, type_of(0), to_type), from }, 100)
             }
-            Op::Round(to_type, _) => {
-                (Step::Map { to, map: rounder(level, to_type), from }, 300)
-            }
+            Op::Round(to_type, _) => (Step::Map { to, map: rounder(level, to_type), from }, 300),
             Op::Philox { .. } => (Step::Map { to, map: level.block::<Philox>(), from }, 3000),
         };
         if values.uniform[at] {
