@@ -42,6 +42,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(target_arch = "x86_64")]
+mod chain;
+mod chains;
 mod compile;
 mod copy;
 mod elementwise;
