@@ -1,12 +1,11 @@
 //! Which operations of an expression form chains: each on the result of the one before, which nothing else uses.
 //!
-//! In: an expression. Out: chains of f32 operations, for CPUs that run them faster than one loop after another
+//! In: an expression. Out: chains of f32 operations, which run faster than one loop after another
 //! ([`chain`](super::chain)). Greedy, in the order of the operations. O(operations).
 
 use phonograph_graph::{BinaryOp, DType, Expr, Op, UnaryOp, ValueId};
 
 use super::compile::Values;
-use super::simd::Level;
 
 /// The most links of a chain; longer ones are cut.
 pub(super) const MAX_LINKS: usize = 16;
@@ -85,12 +84,9 @@ impl Chain {
 }
 
 /// The chains, and for each operation the one that it is part of.
-pub(super) fn find(level: Level, expr: &Expr, values: &Values) -> (Vec<Chain>, Vec<Option<usize>>) {
+pub(super) fn find(expr: &Expr, values: &Values) -> (Vec<Chain>, Vec<Option<usize>>) {
     let ops = expr.ops();
     let mut chain_of: Vec<Option<usize>> = vec![None; ops.len()];
-    if level == Level::Base {
-        return (Vec::new(), chain_of);
-    }
     let mut chains: Vec<Chain> = Vec::new();
     for (at, op) in ops.iter().enumerate() {
         if !values.needed[at] || values.uniform[at] {

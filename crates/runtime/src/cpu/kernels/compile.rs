@@ -8,6 +8,7 @@
 use phonograph_graph::{DType, Expr, Op, ValueId, View};
 use smallvec::SmallVec;
 
+use super::chain::{self, ChainFn};
 use super::chains::{self, LinkOp};
 use super::layout::{Axis, Space};
 use super::ops;
@@ -46,7 +47,7 @@ pub(super) enum Step {
     /// A loop over values.
     Map { to: Place, map: BlockFn, from: [Place; 3] },
     /// A chain of operations, each on the result of the one before.
-    Chain { to: Place, start: Place, links: Box<[ChainLink]> },
+    Chain { run: ChainFn, to: Place, start: Place, links: Box<[ChainLink]> },
     /// Elements of a tensor, converted and made dense.
     Load { to: usize, load: MoveFn, tensor: usize, size: usize, dense: bool },
     /// Values to a tensor.
@@ -192,7 +193,7 @@ pub(super) fn compile(
     let dense: Vec<bool> = tensors.iter().map(|t| space.is_dense(&t.strides)).collect();
     let is_repeat = |input: usize| tensors[input].strides[..space.rank].iter().all(|&s| s == 0);
     let mut values = Values::new(expr, is_repeat);
-    let (chains, chain_of) = chains::find(level, expr, &values);
+    let (chains, chain_of) = chains::find(expr, &values);
     for chain in &chains {
         for value in chain.operands() {
             values.last_use[value] = values.last_use[value].max(chain.last);
@@ -268,7 +269,7 @@ pub(super) fn compile(
             };
             let links: Box<[ChainLink]> = chain.links.iter().map(link).collect();
             let cost = 60 + 40 * links.len() as u64;
-            (Step::Chain { to, start: places[chain.start], links }, cost)
+            (Step::Chain { run: chain::runner(level), to, start: places[chain.start], links }, cost)
         });
         let one_operation = || match *op {
             Op::Const(scalar) => {
@@ -378,7 +379,7 @@ impl Step {
                 *from = from.map(|f| f.scaled(block));
             }
             Step::Store { from, .. } => *from = from.scaled(block),
-            Step::Chain { to, start, links } => {
+            Step::Chain { to, start, links, .. } => {
                 (*to, *start) = (to.scaled(block), start.scaled(block));
                 for link in links {
                     link.operand = link.operand.scaled(block);

@@ -10,8 +10,7 @@ use std::ops::Range;
 
 use phonograph_graph::{Expr, View};
 
-#[cfg(target_arch = "x86_64")]
-use super::chain;
+use super::chain::Link;
 use super::chains::MAX_LINKS;
 use super::compile::{Compiled, OnceStep, Place, Step, compile};
 use super::layout::{Axis, Space};
@@ -114,14 +113,13 @@ impl Elementwise {
                 Step::Map { to, map, from: [a, b, c] } => {
                     map(place(to), place(a), place(b), place(c), n);
                 }
-                #[cfg(target_arch = "x86_64")]
-                Step::Chain { to, start, ref links } => {
-                    let mut ready = [chain::Link::NONE; MAX_LINKS];
+                Step::Chain { run, to, start, ref links } => {
+                    let mut ready = [Link::NONE; MAX_LINKS];
                     for (ready, link) in ready.iter_mut().zip(links) {
                         let (op, operand) = (link.op, place(link.operand).cast_const().cast());
-                        *ready = chain::Link { op, operand, uniform: link.uniform };
+                        *ready = Link { op, operand, uniform: link.uniform };
                     }
-                    chain::run(place(to).cast(), place(start).cast(), &ready[..links.len()], n);
+                    run(place(to).cast(), place(start).cast(), &ready[..links.len()], n);
                 }
                 Step::Load { to, load, tensor, size, dense } => {
                     let (tensor, to) = (&self.tensors[tensor], register(to));

@@ -42,7 +42,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#[cfg(target_arch = "x86_64")]
 mod chain;
 mod chains;
 mod compile;
