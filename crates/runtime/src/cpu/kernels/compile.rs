@@ -5,7 +5,7 @@
 //! one element, and whatever is computed from them) is computed once a run. Dense inputs and outputs of a type that
 //! needs no conversion are used where they lie. A register is reused when its value is dead. O(operations).
 
-use phonograph_graph::{DType, Expr, Op, ValueId, View};
+use phonograph_graph::{BinaryOp, DType, Expr, Op, Scalar, ValueId, View};
 use smallvec::SmallVec;
 
 use super::chain::{self, ChainFn};
@@ -164,6 +164,10 @@ impl Values {
     }
 }
 
+fn is_power_of_two(op: &Op) -> bool {
+    matches!(op, Op::Const(Scalar::U32(value)) if value.is_power_of_two())
+}
+
 /// Which of the uniform values are needed as blocks, because something that is no chain uses them.
 fn wide(expr: &Expr, values: &Values, chain_of: &[Option<usize>]) -> Vec<bool> {
     let mut wide = vec![false; expr.ops().len()];
@@ -291,6 +295,9 @@ pub(super) fn compile(
             Op::Unary(op, _) => {
                 let map = ops::unary(level, op, type_of(0));
                 (Step::Map { to, map, from }, ops::unary_cost_ps(op, dtype))
+            }
+            Op::Binary(BinaryOp::Div, _, by) if is_power_of_two(&ops[by.index()]) => {
+                (Step::Map { to, map: ops::div_by_power(level), from }, 80)
             }
             Op::Binary(op, ..) => {
                 let map = ops::binary(level, op, type_of(0));

@@ -249,3 +249,15 @@ fn every_operation_of_every_type() {
     let binary = 2 * 7 + 3 * 10 + 3;
     assert_eq!(tested, unary + binary + 6 * 6 + 6 * 6 + 6 + 3);
 }
+
+#[test]
+fn divisions_by_constants() {
+    for by in [0u32, 1, 2, 3, 256, 1 << 31, u32::MAX] {
+        let expr = Expr::build(|e| e.output(e.input(DType::U32) / e.constant(by))).unwrap();
+        let mut bytes = Vec::new();
+        for i in 0..4096u32 {
+            bytes.extend(i.wrapping_mul(2_654_435_761).to_le_bytes());
+        }
+        check(&mut Unstructured::new(&bytes), expr, &[1500]).unwrap();
+    }
+}
