@@ -31,7 +31,9 @@ mod view;
 
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
-pub use checker::{Race, StepId, Violation, check, races};
+pub use checker::{
+    Race, RewriteViolation, Seen, StepId, Violation, check, check_rewrite, lost_order, races,
+};
 pub use device_graph::{DeviceGraph, DeviceNode};
 pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
 pub use dtype::{DType, ParseScalarError, Scalar};

@@ -1,12 +1,28 @@
 //! Passes: rewritings of a graph that leave what it computes as it is.
 //!
 //! In goes a graph, out comes a [`Rewritten`]: the new graph, where each node went, and a report of what was done and
-//! why the rest was left. Each pass is a function, usable alone; the checker proves what any of
+//! why the rest was left. Each pass is a function, usable alone; [`phonograph_graph::check_rewrite`] proves what any of
 //! them did, sharing no code with them. Passes keep the order of the nodes that stay: what was complete before
 //! something else started (or waited) still is. Graphs inside nodes are rewritten too.
 
+mod contract;
+mod dead;
+mod empties;
+mod merge;
+mod pipeline;
+mod programmatic;
+mod reduce;
+mod redundant_copies;
 mod report;
+mod transfer;
 
+pub use dead::drop_dead;
+pub use empties::dissolve_empties;
+pub use merge::{merge_copies, merge_fills};
+pub use pipeline::{Pass, UnknownPass, optimize};
+pub use programmatic::weaken_edges;
+pub use reduce::reduce_edges;
+pub use redundant_copies::drop_redundant_copies;
 pub use report::{Change, Left, PassReport, Reason};
 
 use phonograph_graph::{ComputeGraph, GraphError, Image, NodeId, Rebuild};
@@ -85,20 +101,28 @@ impl Rewritten {
         Self { graph: graph.clone(), image, report }
     }
 
-    /// What the graph became through several passes, one after the other: the last graph, the image through all.
-    /// `None` without a pass. O(nodes × passes).
-    pub fn compose(
-        passes: impl IntoIterator<Item = Rewritten>,
-    ) -> Option<(ComputeGraph, Image, Vec<PassReport>)> {
-        let mut passes = passes.into_iter();
-        let Rewritten { mut graph, mut image, report } = passes.next()?;
-        let mut reports = vec![report];
-        for next in passes {
-            image = image.then(&next.image);
-            graph = next.graph;
-            reports.push(next.report);
+    /// The graph that a pass has described, built.
+    pub(crate) fn rebuilt(rebuild: Rebuild, report: PassReport) -> Result<Self, PassError> {
+        let pass = report.pass;
+        let built = rebuild.build().map_err(|source| PassError::Graph { pass, source })?;
+        let (graph, image) = built;
+        Ok(Self { graph, image, report })
+    }
+
+    /// This pass, then one on the graph that came out of it, as one pass. O(nodes + changes).
+    ///
+    /// What is said of nodes that the first one left where they were is said in terms of the graph before; of nodes that it
+    /// made of several, as of the first of them.
+    pub fn followed_by(self, next: Rewritten) -> Rewritten {
+        let mut was: Vec<Option<NodeId>> = vec![None; self.graph.node_count()];
+        for (index, image) in self.image.nodes.iter().enumerate().rev() {
+            if let Some(image) = image {
+                was[image.index()] = Some(NodeId::from_index(index));
+            }
         }
-        Some((graph, image, reports))
+        let mut report = self.report;
+        report.append(next.report, |node| was.get(node.index()).copied().flatten().unwrap_or(node));
+        Rewritten { graph: next.graph, image: self.image.then(&next.image), report }
     }
 
     /// The node that does the work of `node` now.
