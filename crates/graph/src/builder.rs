@@ -344,6 +344,18 @@ impl GraphBuilder {
         self.add(name, NodeKind::Conditional(Box::new(conditional)))
     }
 
+    /// Whether planners may merge a kernel with its neighbours. At first they may for elementwise kernels; no for one
+    /// that will be disabled for some replays. Nodes that are no kernels are not merged in any case.
+    ///
+    /// # Panics
+    /// If the id is not of this builder.
+    pub fn set_fusible(&mut self, kernel: NodeId, fusible: bool) -> &mut Self {
+        if let NodeKind::Kernel(kernel) = &mut self.nodes[kernel.index()].kind {
+            kernel.fusible = fusible;
+        }
+        self
+    }
+
     // --- dependencies -----------------------------------------------------------------------------
 
     /// `to` starts after `from` is complete. Ids are checked by [`build`](Self::build).

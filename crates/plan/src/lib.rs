@@ -3,6 +3,7 @@
 
 pub mod analysis;
 mod error;
+pub mod fusion;
 pub mod lanes;
 mod lower;
 pub mod matching;

@@ -146,6 +146,20 @@ pub enum Reason {
     NoResult,
     /// The buffer is read before it is written: what it holds may be meant for the next round.
     Carried(BufferId),
+    /// It, or a neighbour, uses this buffer through another view: all elements must be there before one is looked at.
+    OtherView(BufferId),
+    /// It has another shape than its neighbour.
+    OtherShape,
+    /// Something between it and its neighbour cannot be merged with both.
+    PathAround,
+    /// Its neighbour gives it an order and nothing else.
+    NothingShared,
+    /// It has a programmatic edge, which a merged kernel would not keep.
+    WeakEdge,
+    /// The merged kernel would have more operations and operands than this.
+    TooManyOperations(usize),
+    /// The merged kernel would have more operands in memory than this.
+    TooManyOperands(usize),
     /// Dissolving it would put `with` edges in the place of `without`.
     EdgesMultiply {
         /// Edges now.
@@ -181,6 +195,21 @@ impl fmt::Display for Reason {
             Reason::NoResult => f.write_str("declares no result"),
             Reason::Carried(buffer) => {
                 write!(f, "writes {buffer}, which is read before it is written")
+            }
+            Reason::OtherView(buffer) => {
+                write!(f, "its neighbour uses {buffer} through another view")
+            }
+            Reason::OtherShape => f.write_str("its neighbour has another shape"),
+            Reason::PathAround => {
+                f.write_str("what lies between it and its neighbour cannot be merged")
+            }
+            Reason::NothingShared => f.write_str("shares no tensor with its neighbour"),
+            Reason::WeakEdge => f.write_str("has a programmatic edge"),
+            Reason::TooManyOperations(most) => {
+                write!(f, "the merged kernel would have more than {most} operations")
+            }
+            Reason::TooManyOperands(most) => {
+                write!(f, "the merged kernel would have more than {most} operands")
             }
             Reason::EdgesMultiply { without, with } => {
                 write!(f, "without it, {with} edges would stand for its {without}")
