@@ -77,8 +77,12 @@ fn passes_are_chosen_by_name_or_level() {
         all.extend(args);
         let output = optimize(&all);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let ran: Vec<&str> =
-            report["passes"].as_array().unwrap().iter().map(|p| p["pass"].as_str().unwrap()).collect();
+        let ran: Vec<&str> = report["passes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| p["pass"].as_str().unwrap())
+            .collect();
         assert_eq!(ran, passes, "{args:?}");
     }
     check(&["-O", "0"], &[]);
@@ -103,6 +107,10 @@ fn bad_use_is_refused_before_anything_is_written() {
     }
     check("lean.txt", &[], "ends in neither .json nor .dot");
     check("lean.json", &["-O", "9"], "9 is not in 0..=3");
-    check("lean.json", &["--pass", "magic"], "there is no pass \"magic\"; there are redundant-copies");
+    check(
+        "lean.json",
+        &["--pass", "magic"],
+        "there is no pass \"magic\"; there are redundant-copies",
+    );
     check("lean.json", &["--pass", "edges", "-O", "1"], "cannot be used with");
 }

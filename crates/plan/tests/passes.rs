@@ -233,7 +233,7 @@ fn told(graph: &ComputeGraph, indent: &str, text: &mut String) {
 }
 
 /// Checks one rewriting in every way there is.
-fn judge(u: &mut Unstructured, before: &ComputeGraph, done: &Rewritten) -> Result<()> {
+fn judge(u: &mut Unstructured, pass: Pass, before: &ComputeGraph, done: &Rewritten) -> Result<()> {
     let Rewritten { graph: after, image, report } = done;
     let story = || {
         let mut text = format!("{report}\n");
@@ -246,7 +246,10 @@ fn judge(u: &mut Unstructured, before: &ComputeGraph, done: &Rewritten) -> Resul
     assert_eq!(lost(before, after, image), [], "{}", story());
     if !has_race(before) {
         assert!(!has_race(after), "{}", story());
-        assert!(results(u, before)? == results(u, after)?, "{}", story());
+        // What a merged kernel computes only a backend can tell.
+        if pass != Pass::Fusion {
+            assert!(results(u, before)? == results(u, after)?, "{}", story());
+        }
     }
     Ok(())
 }
@@ -271,7 +274,7 @@ fn case(u: &mut Unstructured, kind: Kind, tally: &mut Tally) -> Result<()> {
     for _ in 0..u.int_in_range(1..=8)? {
         let pass = *u.choose(&Pass::ALL)?;
         let done = pass.run(&graph).unwrap();
-        judge(u, &graph, &done)?;
+        judge(u, pass, &graph, &done)?;
         count(&done.report, tally);
         if pass == Pass::Edges {
             assert_eq!(lost_order(&graph, &done.graph), []);
@@ -289,5 +292,17 @@ fn every_sequence_of_passes_leaves_what_a_graph_does() {
         let cases = arbtest(|u| case(u, kind, &mut tally));
         cases.budget_ms(1_500).size_min(2_000).size_max(20_000).run();
     }
+    println!("{tally:#?}");
+}
+
+/// `PHONOGRAPH_CASES=1000000 cargo test --release -p phonograph-plan --test passes -- --ignored --nocapture`
+#[test]
+#[ignore = "runs as long as it is told to"]
+fn soak() {
+    let mut tally = Tally::new();
+    common::soak(|u| {
+        let kind = *u.choose(&[Kind::Any, Kind::Runnable])?;
+        case(u, kind, &mut tally)
+    });
     println!("{tally:#?}");
 }

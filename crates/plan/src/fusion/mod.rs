@@ -30,6 +30,7 @@ use phonograph_graph::{
     NodeId, NodeKind, Rebuild, Region, View,
 };
 
+use crate::analysis::{Outlasts, outlasting};
 use crate::passes::{Change, PassError, PassReport, Rewritten, on_every_graph};
 use compose::Composer;
 use find::Groups;
@@ -127,7 +128,7 @@ fn merged(graph: &ComputeGraph, uses: &Uses, members: &[NodeId], group: &Group) 
         composer.append(expr, &views.iter().filter_map(view_of).collect::<Vec<_>>(), &params);
     }
     let composed = composer
-        .finish(|view, loaded| !loaded || uses.is_read_after(graph, view, members))
+        .finish(|view, loaded| !loaded || uses.is_read_after(view, members))
         .expect("groups stay below the most operations, and what is stored last is not loaded");
     let inputs = composed.inputs.iter().map(|&view| Arg::View(view, Access::Read));
     let outputs = composed.outputs.iter().map(|&view| Arg::View(view, Access::Write));
@@ -178,6 +179,7 @@ struct Uses {
     starts: Vec<u32>,
     /// The accesses to internal buffers, by buffer, in topological order.
     all: Vec<Use>,
+    outlasting: Vec<Option<Outlasts>>,
 }
 
 impl Uses {
@@ -208,15 +210,16 @@ impl Uses {
             starts[buffer + 1] += starts[buffer];
         }
         let all = listed.into_iter().map(|(_, u)| u).collect();
-        Self { counts, place, starts, all }
+        Self { counts, place, starts, all, outlasting: outlasting(graph) }
     }
 
     /// Whether anyone but `members`, which are in topological order, may see what they stored through `view` last.
     ///
     /// Nodes that touch the same bytes, one of them writing, are ordered by a path, so the topological order tells which
     /// of them comes first.
-    fn is_read_after(&self, graph: &ComputeGraph, view: &View, members: &[NodeId]) -> bool {
-        if graph.buffer(view.buffer).role != BufferRole::Internal {
+    fn is_read_after(&self, view: &View, members: &[NodeId]) -> bool {
+        // The user's memory, and scratch that is read before it is written and so may mean to carry over.
+        if self.outlasting[view.buffer.index()].is_some() {
             return true;
         }
         let region = view.region();

@@ -10,6 +10,34 @@ use phonograph_graph::{
     MemcpyDir, MemcpyNode, MemsetNode, NodeId, NodeKind, Pitched, ReduceOp, Region, Target, View,
 };
 
+/// Calls `case` with as many streams of random bytes as the variable `PHONOGRAPH_CASES` says (1000 if it is not set), and
+/// prints the seed of one that panics.
+pub fn soak(mut case: impl FnMut(&mut Unstructured) -> Result<()>) {
+    let cases = std::env::var("PHONOGRAPH_CASES").map_or(1000, |cases| cases.parse().unwrap());
+    let first = std::env::var("PHONOGRAPH_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut bytes = vec![0u8; 16 << 10];
+    for seed in first..first + cases {
+        let mut state: u64 = seed;
+        for chunk in bytes.chunks_exact_mut(8) {
+            // SplitMix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            chunk.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        }
+        let run = std::panic::AssertUnwindSafe(|| case(&mut Unstructured::new(&bytes)));
+        match std::panic::catch_unwind(run) {
+            // A case that wants more bytes than there are is none.
+            Ok(Ok(()) | Err(_)) => {}
+            Err(panic) => {
+                println!("PHONOGRAPH_SEED={seed} PHONOGRAPH_CASES=1 shows it alone");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{cases} cases from seed {first} on");
+}
+
 /// Which graphs to make.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
