@@ -64,6 +64,17 @@ impl GraphBuilder {
         }
     }
 
+    /// A builder that already holds all of a graph and infers nothing.
+    pub(crate) fn from_parts(
+        name: &str,
+        nodes: Vec<Node>,
+        buffers: Vec<Buffer>,
+        slots: Vec<Slot>,
+        edges: Vec<Edge>,
+    ) -> Self {
+        Self { name: name.into(), nodes, buffers, slots, edges, infer: false }
+    }
+
     /// Names the graph.
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
@@ -331,6 +342,18 @@ impl GraphBuilder {
     ) -> NodeId {
         let conditional = ConditionalNode { kind, condition, bodies };
         self.add(name, NodeKind::Conditional(Box::new(conditional)))
+    }
+
+    /// Whether planners may merge a kernel with its neighbours. At first they may for elementwise kernels; no for one
+    /// that will be disabled for some replays. Nodes that are no kernels are not merged in any case.
+    ///
+    /// # Panics
+    /// If the id is not of this builder.
+    pub fn set_fusible(&mut self, kernel: NodeId, fusible: bool) -> &mut Self {
+        if let NodeKind::Kernel(kernel) = &mut self.nodes[kernel.index()].kind {
+            kernel.fusible = fusible;
+        }
+        self
     }
 
     // --- dependencies -----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ pub mod json;
 mod library;
 mod names;
 mod node;
+mod rebuild;
 mod region;
 mod schedule;
 mod topology;
@@ -30,7 +31,9 @@ mod view;
 
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
-pub use checker::{Race, StepId, Violation, check, races};
+pub use checker::{
+    Race, RewriteViolation, Seen, StepId, Violation, check, check_rewrite, lost_order, races,
+};
 pub use device_graph::{DeviceGraph, DeviceNode};
 pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
 pub use dtype::{DType, ParseScalarError, Scalar};
@@ -50,6 +53,7 @@ pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
+pub use rebuild::{Image, Rebuild};
 pub use region::{Access, Effects, Operands, Region};
 pub use schedule::{MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;

@@ -3,9 +3,12 @@
 
 pub mod analysis;
 mod error;
+pub mod fusion;
 pub mod lanes;
 mod lower;
+pub mod matching;
 pub mod memory;
+pub mod passes;
 mod plan;
 mod precedence;
 mod step;

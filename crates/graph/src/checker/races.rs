@@ -1,7 +1,7 @@
 //! Conflicting accesses that no order separates.
 
 use crate::checker::reach::{By, GuaranteedOrder};
-use crate::{ComputeGraph, Effects, NodeId, Schedule, infer};
+use crate::{ComputeGraph, Effects, NodeId, infer};
 
 /// Two nodes that touch the same bytes, at least one writing, while nothing orders them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -31,9 +31,7 @@ pub fn races(graph: &ComputeGraph) -> Vec<Race> {
         .into_iter()
         .map(|edge| (node_at(edge.from), node_at(edge.to)))
         .collect();
-    let Ok(guaranteed) = GuaranteedOrder::new(graph, &Schedule::default()) else {
-        return Vec::new(); // without reuse edges there is no cycle: the graph was built
-    };
+    let guaranteed = GuaranteedOrder::of_edges(graph);
     let loose = guaranteed.unordered(conflicts, By::Wait).into_iter();
     loose.map(|(a, b)| Race { first: a.min(b), second: a.max(b) }).collect()
 }

@@ -66,7 +66,7 @@
 //! `dtype`, `shape`, `strides` in elements (packed), `offset` (0)). Access is `"read"`, `"write"` or `"both"`.
 //!
 //! An expression has `inputs`, `params` (types; none), `ops` and `outputs`. Each operation is a line: `input 0`,
-//! `param 0`, `const f32 0.5`, `index 0`, `neg v0`, `add v0 v1`, `lt v0 v1`, `select v2 v0 v1`, `cast f32 v0`,
+//! `param 0`, `const f32 0.5`, `index 0`, `neg v0`, `add v0 v1`, `lt v0 v1`, `select v2 v0 v1`, `cast f32 v0`, `round f16 v0`,
 //! `philox v0 v1 v2`; `vN` is the result of line N, from 0. An output is `f32 v2`: stored as this type, that value.
 
 mod expr;

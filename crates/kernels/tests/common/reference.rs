@@ -133,6 +133,11 @@ pub fn evaluate(
                 }
             }
             Op::Cast(to, a) => cast(of(a), to),
+            Op::Round(to, a) => {
+                let mut stored = [0; 8];
+                store(&mut stored, 0, to, of(a));
+                load(&stored, 0, to)
+            }
             Op::Philox { index, counter, key } => {
                 let word = |v| if let Scalar::U32(v) = of(v) { v } else { panic!("not u32") };
                 Scalar::U32(philox(word(index), word(counter), word(key)))

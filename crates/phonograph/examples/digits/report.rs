@@ -32,7 +32,9 @@ pub fn print(outcomes: &mut [Outcome]) {
 }
 
 fn figures(outcome: &Outcome) -> Vec<(String, String)> {
-    let (eager, replay) = (outcome.eager_ns as f64 / 1e3, outcome.replay_ns as f64 / 1e3);
+    let micros = |ns: u64| ns as f64 / 1e3;
+    let (eager, step) = (micros(outcome.eager_ns), micros(outcome.step_ns));
+    let (replay, other) = (micros(outcome.replay_ns), micros(outcome.other_ns));
     let rows = [
         ("nodes", outcome.summary.nodes.to_string()),
         (
@@ -62,7 +64,13 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
                 outcome.unshared_bytes
             ),
         ),
-        ("time a step", format!("eager {eager:.0} µs, replayed {replay:.0} µs")),
+        ("kernels", format!("{}; the other graph has {}", outcome.kernels, outcome.other_kernels)),
+        (
+            "time a step",
+            format!(
+                "eager {eager:.0} µs, while training {step:.0} µs; in turns {replay:.0} µs, the other graph {other:.0} µs"
+            ),
+        ),
     ];
     rows.map(|(name, value)| (name.to_owned(), value)).into()
 }

@@ -10,7 +10,9 @@ use std::ops::Range;
 
 use phonograph_graph::{Expr, View};
 
-use super::compile::{Compiled, Place, Step, compile};
+use super::chain::Link;
+use super::chains::MAX_LINKS;
+use super::compile::{Compiled, OnceStep, Place, Step, compile};
 use super::layout::{Axis, Space};
 use super::simd::Level;
 use super::storage::register_bits;
@@ -69,9 +71,10 @@ impl Elementwise {
             return;
         }
         let (registers, block) = (scratch.get(self.code.scratch_bytes), self.code.block);
-        for step in &self.code.once {
+        for OnceStep { step, wide } in &self.code.once {
+            let n = if *wide { block.min(self.space.elements) } else { 1 };
             // SAFETY: the caller's promise; there is an element at 0; registers hold a block.
-            unsafe { self.step(step, on, registers, 0, block.min(self.space.elements)) }
+            unsafe { self.step(step, on, registers, 0, n) }
         }
         for at in (from..to).step_by(block) {
             for step in &self.code.steps {
@@ -109,6 +112,14 @@ impl Elementwise {
                 Step::Index { to, axis } => positions(register(to), axis, at, n),
                 Step::Map { to, map, from: [a, b, c] } => {
                     map(place(to), place(a), place(b), place(c), n);
+                }
+                Step::Chain { run, to, start, ref links } => {
+                    let mut ready = [Link::NONE; MAX_LINKS];
+                    for (ready, link) in ready.iter_mut().zip(links) {
+                        let (op, operand) = (link.op, place(link.operand).cast_const().cast());
+                        *ready = Link { op, operand, uniform: link.uniform };
+                    }
+                    run(place(to).cast(), place(start).cast(), &ready[..links.len()], n);
                 }
                 Step::Load { to, load, tensor, size, dense } => {
                     let (tensor, to) = (&self.tensors[tensor], register(to));

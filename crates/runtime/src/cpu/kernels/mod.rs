@@ -42,6 +42,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod chain;
+mod chains;
 mod compile;
 mod copy;
 mod elementwise;
