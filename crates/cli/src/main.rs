@@ -6,6 +6,7 @@ mod check;
 mod conformance;
 mod diff;
 mod doctor;
+mod generate;
 mod input;
 mod plan;
 mod run;
@@ -35,6 +36,8 @@ enum Command {
     Plan(plan::Args),
     /// Replay a graph with real data.
     Run(run::Args),
+    /// Write a graph of known shape and any size.
+    Generate(generate::Args),
     /// What updating an instance of one graph from another would answer, and why.
     Diff(diff::Args),
     /// Run a script of driver calls through the stream-capture model and explain what fails.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Conformance(args) => conformance::run(&args),

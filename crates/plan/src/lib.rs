@@ -3,6 +3,7 @@
 
 pub mod analysis;
 mod error;
+pub mod generate;
 pub mod lanes;
 mod lower;
 pub mod matching;
