@@ -51,6 +51,6 @@ pub use node::{
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
 pub use region::{Access, Effects, Operands, Region};
-pub use schedule::{MemoryPlan, Schedule, Step};
+pub use schedule::{MAX_STREAMS, MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;
 pub use view::{MAX_RANK, Shape, View, ViewError};

@@ -24,6 +24,7 @@ use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use phonograph_graph::MAX_STREAMS;
 use thiserror::Error;
 
 /// A lane: what one worker runs, one task at a time.
@@ -45,8 +46,8 @@ pub struct LaneInput<'a> {
     pub handover: u64,
 }
 
-/// The most lanes: each coarse chain looks at all of them.
-pub const MAX_LANES: u32 = 1024;
+/// The most lanes.
+pub const MAX_LANES: u32 = MAX_STREAMS;
 
 /// An issue order and the lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod cost;
 mod error;
 pub mod generate;
 pub mod lanes;
@@ -10,6 +11,7 @@ pub mod matching;
 pub mod memory;
 mod plan;
 mod precedence;
+pub mod simulate;
 mod step;
 pub mod streams;
 

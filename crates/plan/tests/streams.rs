@@ -1,7 +1,7 @@
 //! How nodes are spread over streams.
 
 use phonograph_graph::{ComputeGraph, GraphBuilder, NodeId, Schedule, Step, check};
-use phonograph_plan::streams::schedule;
+use phonograph_plan::streams::{PlanOptions, schedule};
 
 fn graph(count: u32, edges: &[(u32, u32)]) -> ComputeGraph {
     let mut b = GraphBuilder::new();
@@ -15,8 +15,8 @@ fn graph(count: u32, edges: &[(u32, u32)]) -> ComputeGraph {
 }
 
 /// The nodes of each stream in order, and the number of waits.
-fn streams(graph: &ComputeGraph, most: usize) -> (Vec<Vec<u32>>, usize) {
-    let schedule: Schedule = schedule(graph, most).unwrap();
+fn streams(graph: &ComputeGraph, most: u32) -> (Vec<Vec<u32>>, usize) {
+    let schedule: Schedule = schedule(graph, &PlanOptions::at_most(most)).unwrap();
     assert_eq!(check(graph, &schedule), []);
     let mut streams = vec![Vec::new(); schedule.streams as usize];
     for step in &schedule.steps {
