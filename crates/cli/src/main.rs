@@ -4,6 +4,7 @@
 
 mod check;
 mod conformance;
+mod costs;
 mod diff;
 mod doctor;
 mod generate;
@@ -11,6 +12,7 @@ mod input;
 mod plan;
 mod run;
 mod show;
+mod timeline;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ use super::exec::{Exec, Profile, ReplayError};
 use super::instantiate::{self, Bindings, InstantiateError};
 use super::kernels::Element;
 use super::memory::{DeviceToken, Memory, MemoryError, OutOfMemory};
+use super::overheads::{self, Overheads};
 use super::team::{Team, TeamError};
 
 /// The CPU as a device.
@@ -111,5 +112,10 @@ impl Cpu {
     /// As [`replay`](Self::replay), noting when each task ran, on which worker.
     pub fn replay_profiled(&mut self, exec: &mut Exec) -> Result<Profile, ReplayError> {
         exec.replay_profiled(&mut self.team, &self.token)
+    }
+
+    /// Measures what replays cost beside their nodes. Takes some milliseconds, in which all workers are busy.
+    pub fn overheads(&mut self) -> Overheads {
+        overheads::measure(&mut self.team)
     }
 }

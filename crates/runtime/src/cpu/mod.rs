@@ -10,6 +10,7 @@ mod gate;
 mod instantiate;
 pub mod kernels;
 mod memory;
+mod overheads;
 mod program;
 mod team;
 
@@ -18,6 +19,7 @@ pub use event::{Event, Ticket};
 pub use exec::{Exec, NodeFault, NodePath, Profile, ReplayError, SetError, TaskSpan};
 pub use instantiate::{Bindings, InstantiateError};
 pub use memory::{Memory, MemoryError, OutOfMemory};
+pub use overheads::Overheads;
 pub use program::{Program, ProgramBuilder, ProgramError, TaskId, WorkerId};
 pub use team::{Cause, Failure, ReplayError as TeamReplayError, Team, TeamError};
 
