@@ -7,10 +7,9 @@
 //!    by one and continues one at most. The most such pairs are a maximum matching of producers and consumers, so waits =
 //!    edges − pairs is the least that any assignment to streams needs which keeps all concurrency (W. Kwon, G.-I. Yu, E.
 //!    Jeong and B.-G. Chun, "Nimble", NeurIPS 2020, theorems 1 to 4).
-//! 3. *Merging.* The cover has as many streams as it has chains, often more than can run at once. A stream that has ended goes on
-//!    with a chain behind it: what ends is handed along the edges, each node passing what its consumers have not taken
-//!    to the one issued last, so a chain only ever takes a stream whose nodes come before it anyway. That adds no order,
-//!    hence no false dependency, and leaves the waits as they are.
+//! 3. *Merging.* The cover has as many chains as nodes that go on with nobody, often more than can run at once. A chain
+//!    goes on with the stream of one that ended before it in the graph, found by a short search backwards from its first
+//!    node. That adds no order, hence no false dependency, and leaves the waits as they are.
 //!
 //! Cost: that of the reduction and of the matching; the rest is linear.
 
@@ -136,66 +135,124 @@ impl Reduced {
     }
 }
 
-/// No stream, the end of a list.
-const NONE: u32 = u32::MAX;
-
 /// Numbers the chains, and lets a chain go on with a stream that ended before it.
 fn merge(graph: &ComputeGraph, previous: &[Option<NodeId>]) -> (Vec<StreamId>, u32) {
-    let order = graph.topological_order();
-    let mut continued = vec![false; order.len()];
-    for node in previous.iter().flatten() {
-        continued[node.index()] = true;
-    }
-    // The consumer issued last: all others have had their choice by then.
-    let mut heir = vec![NONE; order.len()];
-    for &node in order {
-        for from in graph.predecessors(node) {
-            heir[from.index()] = node.0;
-        }
-    }
-    let mut stream = vec![NONE; order.len()];
-    // The streams that have ended at or before each node, as a list through `below`: its first and its last.
-    let mut ended: Vec<(u32, u32)> = vec![(NONE, NONE); order.len()];
-    let mut below: Vec<u32> = Vec::new();
-    for &node in order {
-        let own = match previous[node.index()] {
-            Some(from) => stream[from.index()],
+    let mut ended = Ended::new(graph, previous);
+    let mut stream = vec![StreamId(0); graph.node_count()];
+    let mut streams = 0;
+    for &node in graph.topological_order() {
+        stream[node.index()] = match previous[node.index()].or_else(|| ended.take_before(node)) {
+            Some(before) => stream[before.index()],
             None => {
-                let has = |from: &&NodeId| ended[from.index()].0 != NONE;
-                match graph.predecessors(node).iter().find(has) {
-                    Some(from) => {
-                        let list = &mut ended[from.index()];
-                        let taken = list.0;
-                        *list = match below[taken as usize] {
-                            NONE => (NONE, NONE),
-                            next => (next, list.1),
-                        };
-                        below[taken as usize] = NONE;
-                        taken
-                    }
-                    None => {
-                        below.push(NONE);
-                        (below.len() - 1) as u32
-                    }
-                }
+                streams += 1;
+                StreamId(streams - 1)
             }
         };
-        stream[node.index()] = own;
-        let mut list = if continued[node.index()] { (NONE, NONE) } else { (own, own) };
-        for from in graph.predecessors(node) {
-            if heir[from.index()] == node.0 {
-                let handed = std::mem::replace(&mut ended[from.index()], (NONE, NONE));
-                match (list, handed) {
-                    (_, (NONE, _)) => {}
-                    ((NONE, _), _) => list = handed,
-                    ((first, last), (next, end)) => {
-                        below[last as usize] = next;
-                        list = (first, end);
-                    }
-                }
+    }
+    (stream, streams)
+}
+
+/// The ends of chains whose streams nobody has gone on with, to be found from behind.
+///
+/// All that lies before a node has been issued before it, so what is left there only becomes less: where nothing is, nothing
+/// will ever be, and where there is one way back, it stays the only one.
+struct Ended<'a> {
+    graph: &'a ComputeGraph,
+    /// By node, whether it ends a chain whose stream nobody has gone on with.
+    free: Vec<bool>,
+    /// By node, where to look instead of at it and before it; itself if it is not known better.
+    instead: Vec<u32>,
+    /// The search in which each node was last seen.
+    seen: Vec<u32>,
+    search: u32,
+    queue: Vec<NodeId>,
+}
+
+/// Nothing is left at a node and before it.
+const NOTHING: u32 = u32::MAX;
+
+impl<'a> Ended<'a> {
+    fn new(graph: &'a ComputeGraph, previous: &[Option<NodeId>]) -> Self {
+        let nodes = graph.node_count();
+        let mut free = vec![true; nodes];
+        for node in previous.iter().flatten() {
+            free[node.index()] = false;
+        }
+        Self {
+            graph,
+            free,
+            instead: (0..nodes as u32).collect(),
+            seen: vec![0; nodes],
+            search: 0,
+            queue: Vec::new(),
+        }
+    }
+
+    /// Takes the stream of a chain that ended before `node`; the end of that chain. Looks at the nearest nodes first.
+    fn take_before(&mut self, node: NodeId) -> Option<NodeId> {
+        /// Nodes looked at; farther ends are given up, at the price of a stream more.
+        const MOST: usize = 256;
+        self.search += 1;
+        self.queue.clear();
+        self.push_before(node);
+        let mut next = 0;
+        while let Some(&at) = self.queue.get(next) {
+            next += 1;
+            if self.free[at.index()] {
+                self.free[at.index()] = false;
+                return Some(at);
+            }
+            if next == MOST {
+                return None;
+            }
+            self.instead[at.index()] = match self.push_before(at) {
+                Ways::None => NOTHING,
+                Ways::One(only) => only.0,
+                Ways::Several => at.0,
+            };
+        }
+        // Everything was seen, and nothing found.
+        for at in &self.queue {
+            self.instead[at.index()] = NOTHING;
+        }
+        None
+    }
+
+    /// Queues the places before a node that are not queued yet.
+    fn push_before(&mut self, node: NodeId) -> Ways {
+        let mut ways = Ways::None;
+        for &from in self.graph.predecessors(node) {
+            let Some(place) = self.look_up(from) else { continue };
+            ways = match ways {
+                Ways::None => Ways::One(place),
+                Ways::One(other) if other == place => ways,
+                _ => Ways::Several,
+            };
+            if std::mem::replace(&mut self.seen[place.index()], self.search) != self.search {
+                self.queue.push(place);
             }
         }
-        ended[node.index()] = list;
+        ways
     }
-    (stream.into_iter().map(StreamId).collect(), below.len() as u32)
+
+    /// Where to look instead of at a node; shortens the way there for the next time.
+    fn look_up(&mut self, node: NodeId) -> Option<NodeId> {
+        let mut place = node.0;
+        while place != NOTHING && self.instead[place as usize] != place {
+            let further = self.instead[place as usize];
+            if further != NOTHING {
+                self.instead[place as usize] = self.instead[further as usize];
+            }
+            place = further;
+        }
+        (place != NOTHING).then_some(NodeId(place))
+    }
+}
+
+/// Where something may be left before a node.
+#[derive(Clone, Copy)]
+enum Ways {
+    None,
+    One(NodeId),
+    Several,
 }

@@ -4,10 +4,11 @@
 //! with the internal buffers placed and the graphs inside nodes scheduled too.
 //!
 //! Two ways lead to streams. At full concurrency (`cover`), what is independent is on different streams and waits are
-//! the fewest possible. Under a cap the order and the streams come from [`assign_lanes`], a list schedule by cost. If the
-//! streams of the first fit under the cap, both are simulated and the faster is taken, of equals the one with
-//! fewer waits. `waits` then says who has to wait for whom: no wait can be left out, and a node is recorded at most
-//! once, right behind it.
+//! the fewest possible. Under a cap order and streams come from [`lane_candidates`]: levels cut into equal parts, or a list
+//! schedule by cost, the critical path first. If no costs are given and the cap leaves full concurrency, that
+//! is taken. Else all that fit are simulated, and the one with the lowest price is taken: the makespan and, spread over
+//! the streams, a hand-over for every wait, or a tenth of a node where hand-overs are said to be for free. `waits` says who
+//! has to wait for whom: no wait can be left out, and a node is recorded at most once, right behind it.
 //!
 //! Streams order at least what the graph and the reuse of memory demand; nothing relies on what they order beyond.
 
@@ -26,7 +27,7 @@ pub use cover::{Synchronisations, synchronisations};
 use crate::analysis::levels;
 use crate::cost::{Overheads, assumed};
 use crate::error::PlanError;
-use crate::lanes::{LaneInput, assign_lanes};
+use crate::lanes::{LaneInput, Lanes, lane_candidates};
 use crate::memory::{self, MAX_POOL_BYTES};
 use crate::simulate::simulate;
 
@@ -106,20 +107,25 @@ pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Sched
     if most > MAX_STREAMS {
         return Ok(finished(full(&ordered)?));
     }
-    let capped = finished(capped(&ordered, most, &costs, options.overheads)?);
-    if levels(&ordered).max_width() > most || !affordable(&ordered) {
-        return Ok(capped);
+    let mut candidates = Vec::new();
+    if levels(&ordered).max_width() <= most && affordable(&ordered) {
+        let full = full(&ordered)?;
+        if full.streams <= most && options.costs.is_none() {
+            return Ok(finished(full));
+        }
+        candidates.extend((full.streams <= most).then_some(full));
     }
-    let full = full(&ordered)?;
-    if full.streams > most {
-        return Ok(capped);
-    }
-    let full = finished(full);
+    candidates.extend(capped(&ordered, most, &costs, options.overheads)?);
+    let work = costs.iter().fold(0u64, |sum, &ns| sum.saturating_add(ns));
+    let wait_ns = options.overheads.handover_ns.max(work / (10 * costs.len().max(1) as u64));
     let price = |schedule: &Schedule| {
-        let run = simulate(graph, schedule, &costs, options.overheads);
-        (run.makespan_ns, schedule.wait_count(), schedule.streams)
+        let makespan = simulate(graph, schedule, &costs, options.overheads).makespan_ns;
+        let waits = schedule.wait_count() as u128 * u128::from(wait_ns);
+        u128::from(makespan) + waits / u128::from(schedule.streams.max(1))
     };
-    Ok(if price(&full) <= price(&capped) { full } else { capped })
+    let schedules = candidates.into_iter().map(finished);
+    let cheapest = schedules.min_by_key(price);
+    Ok(cheapest.expect("there is one candidate at least"))
 }
 
 /// Where buffers lie, and the order that sharing bytes adds to the graph's.
@@ -232,23 +238,27 @@ fn affordable(graph: &ComputeGraph) -> bool {
     swept.sum::<u64>() <= WORDS_A_NODE * order.len() as u64
 }
 
-/// A list schedule on at most `most` streams.
+/// Ways to run a graph on at most `most` streams.
 fn capped(
     graph: &ComputeGraph,
     most: u32,
     costs: &[u64],
     overheads: Overheads,
-) -> Result<Candidate, PlanError> {
+) -> Result<Vec<Candidate>, PlanError> {
     let predecessors = graph.predecessor_lists();
     let targets: Vec<u32> = predecessors.targets().iter().map(|node| node.0).collect();
     let cost: Vec<u64> = costs.iter().map(|ns| ns.saturating_add(overheads.node_ns)).collect();
-    let lanes = assign_lanes(LaneInput {
+    let lanes = lane_candidates(LaneInput {
         offsets: predecessors.offsets(),
         targets: &targets,
         cost: &cost,
         lanes: most,
         handover: overheads.handover_ns,
     })?;
+    Ok(lanes.into_iter().map(|lanes| on_streams(graph, most, &lanes)).collect())
+}
+
+fn on_streams(graph: &ComputeGraph, most: u32, lanes: &Lanes) -> Candidate {
     // Lanes that nothing runs on leave no gap among the streams.
     let mut number: Vec<Option<StreamId>> = vec![None; most as usize];
     let mut streams = 0;
@@ -262,5 +272,5 @@ fn capped(
     let stream: Vec<StreamId> =
         lanes.lane.iter().filter_map(|lane| number[lane.0 as usize]).collect();
     let waits = waits::waits(graph, &order, &stream, streams);
-    Ok(Candidate { order, stream, streams, waits })
+    Candidate { order, stream, streams, waits }
 }
