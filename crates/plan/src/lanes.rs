@@ -4,8 +4,8 @@
 //! lane to another. Out: a topological order, and a lane for each task; each lane keeps the order. The result depends
 //! on the input alone.
 //!
-//! 1. *Chains.* A task whose only predecessor has it as only successor joins that predecessor: nothing else could run
-//!    between them, so they are placed as one, and a chain never changes lanes.
+//! 1. *Chains.* A task whose only predecessor has it as only successor joins that predecessor: they are placed as one,
+//!    unless they get too long to balance the lanes with.
 //! 2. *Levels.* A first-in-first-out topological sort orders chains by level and inside a level by their last
 //!    predecessor. Each level is cut into contiguous parts of equal cost, one a lane, or fewer so that no part is shorter
 //!    than a hand-over; a level of one part stays on the lane of its first predecessor. This keeps neighbours together
@@ -249,8 +249,7 @@ impl Neighbours {
     }
 }
 
-/// The tasks with their chains contracted. Chains are numbered by their first tasks. The tasks of a ring that nothing
-/// else touches are in no chain.
+/// The tasks with their chains contracted. The tasks of a ring that nothing else touches are in no chain.
 struct Chains {
     /// The tasks of chain `c` in order: `members[offsets[c]..offsets[c + 1]]`.
     offsets: Vec<u32>,
@@ -262,6 +261,19 @@ struct Chains {
 
 /// A task that ends its chain, or a place that nothing was written to.
 const NONE: u32 = u32::MAX;
+
+/// What a chain may cost before it is cut in two: a small part of a lane's share of the work, so that pieces can be
+/// balanced, but many hand-overs.
+fn longest_piece(input: &LaneInput<'_>) -> u64 {
+    const PIECES_A_LANE: u64 = 16;
+    const HANDOVERS_A_PIECE: u64 = 8;
+    if input.lanes == 1 {
+        return u64::MAX;
+    }
+    let work = input.cost.iter().fold(0_u64, |sum, &cost| sum.saturating_add(cost.max(1)));
+    let share = work / (u64::from(input.lanes) * PIECES_A_LANE);
+    share.max(input.handover.saturating_mul(HANDOVERS_A_PIECE)).max(1)
+}
 
 impl Chains {
     fn of(input: &LaneInput<'_>) -> Self {
@@ -293,15 +305,21 @@ impl Chains {
             },
             successors: Neighbours { offsets: Vec::new(), targets: Vec::new() },
         };
+        let limit = longest_piece(input);
         let mut chain_of = vec![NONE; tasks];
         for head in (0..tasks).filter(|&task| joins(task).is_none()) {
             let mut task = head as u32;
             let mut sum = 0_u64;
             while task != NONE {
+                // Free tasks would all seem to fit at one place.
+                let own = cost[task as usize].max(1);
+                if sum > 0 && sum.saturating_add(own) > limit {
+                    chains.cost.push(std::mem::take(&mut sum));
+                    chains.offsets.push(chains.members.len() as u32);
+                }
                 chain_of[task as usize] = chains.cost.len() as u32;
                 chains.members.push(task);
-                // Free tasks would all seem to fit at one place.
-                sum = sum.saturating_add(cost[task as usize].max(1));
+                sum = sum.saturating_add(own);
                 task = next[task as usize];
             }
             chains.cost.push(sum);
