@@ -14,8 +14,6 @@ use crate::{deliver, input};
 const VERSION: u64 = 1;
 /// The longest a node may take: eleven days. Sums of as many nodes as there can be still fit.
 const MAX_NS: u64 = 1_000_000_000_000_000;
-/// Profiled replays, at most; the median of them counts.
-const MAX_REPLAYS: u64 = 15;
 
 /// What nodes cost, by node, and what comes on top.
 pub struct Costs {
@@ -92,33 +90,16 @@ fn within(ns: u64) -> Result<u64> {
     Ok(ns)
 }
 
-/// Replays a graph a few times with a clock at each node; for each node the median of what its tasks took together.
-pub fn measure(cpu: &mut Cpu, exec: &mut Exec, nodes: usize, replays: u64) -> Result<Costs> {
-    // Half a gigabyte of samples is enough.
-    let most = (1 << 26) / nodes.max(1) as u64;
-    let replays = replays.min(MAX_REPLAYS).min(most).max(1);
-    let mut samples: Vec<Vec<u64>> = Vec::new();
-    for _ in 0..replays {
-        let mut took = vec![0u64; nodes];
-        for span in cpu.replay_profiled(exec)?.spans {
-            took[span.node.index()] += span.end_ns.saturating_sub(span.start_ns);
-        }
-        samples.push(took);
-    }
-    let median = |node: usize| {
-        let mut all: Vec<u64> = samples.iter().map(|took| took[node]).collect();
-        all.sort_unstable();
-        all[all.len() / 2]
-    };
+/// Measures what the nodes of a graph cost, and what comes on top.
+pub fn measure(cpu: &mut Cpu, exec: &mut Exec, replays: u64) -> Result<Costs> {
+    let nodes = cpu.node_costs(exec, replays)?;
     let measured = cpu.overheads();
-    Ok(Costs {
-        nodes: (0..nodes).map(median).collect(),
-        overheads: Overheads {
-            replay_ns: measured.replay_ns,
-            node_ns: measured.node_ns,
-            handover_ns: measured.handover_ns,
-        },
-    })
+    let overheads = Overheads {
+        replay_ns: measured.replay_ns,
+        node_ns: measured.node_ns,
+        handover_ns: measured.handover_ns,
+    };
+    Ok(Costs { nodes, overheads })
 }
 
 /// Writes costs so that [`read`] reads them back.

@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     report(args, &graph, &cpu, &exec, &memory, &times)?;
     // Last, since these replays change what the graph changes.
     if let Some(path) = &args.profile {
-        let measured = costs::measure(&mut cpu, &mut exec, graph.node_count(), args.replays)?;
+        let measured = costs::measure(&mut cpu, &mut exec, args.replays)?;
         costs::write(path, &graph, &measured)?;
     }
     Ok(Answer::Yes)

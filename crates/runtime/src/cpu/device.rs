@@ -9,7 +9,6 @@ use super::exec::{Exec, Profile, ReplayError};
 use super::instantiate::{self, Bindings, InstantiateError};
 use super::kernels::Element;
 use super::memory::{DeviceToken, Memory, MemoryError, OutOfMemory};
-use super::overheads::{self, Overheads};
 use super::team::{Team, TeamError};
 
 /// The CPU as a device.
@@ -114,8 +113,7 @@ impl Cpu {
         exec.replay_profiled(&mut self.team, &self.token)
     }
 
-    /// Measures what replays cost beside their nodes. Takes some milliseconds, in which all workers are busy.
-    pub fn overheads(&mut self) -> Overheads {
-        overheads::measure(&mut self.team)
+    pub(super) fn team(&mut self) -> &mut Team {
+        &mut self.team
     }
 }

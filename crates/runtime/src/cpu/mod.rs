@@ -9,8 +9,8 @@ mod exec;
 mod gate;
 mod instantiate;
 pub mod kernels;
+mod measure;
 mod memory;
-mod overheads;
 mod program;
 mod team;
 
@@ -18,8 +18,8 @@ pub use device::Cpu;
 pub use event::{Event, Ticket};
 pub use exec::{Exec, NodeFault, NodePath, Profile, ReplayError, SetError, TaskSpan};
 pub use instantiate::{Bindings, InstantiateError};
+pub use measure::Overheads;
 pub use memory::{Memory, MemoryError, OutOfMemory};
-pub use overheads::Overheads;
 pub use program::{Program, ProgramBuilder, ProgramError, TaskId, WorkerId};
 pub use team::{Cause, Failure, ReplayError as TeamReplayError, Team, TeamError};
 

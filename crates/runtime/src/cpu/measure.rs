@@ -1,9 +1,11 @@
-//! What a replay costs beside its tasks, measured on the team itself.
+//! What nodes cost, and what a replay costs beside its nodes, measured by replaying.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::time::Instant;
 
+use super::device::Cpu;
+use super::exec::{Exec, ReplayError};
 use super::program::{Program, ProgramBuilder, TaskId, WorkerId};
 use super::team::Team;
 
@@ -23,8 +25,38 @@ const TASKS: u32 = 1_000;
 /// Replays of a probe, of which the fastest counts: everything else on the machine only makes them slower.
 const REPLAYS: u32 = 64;
 
+impl Cpu {
+    /// Measures what replays cost beside their nodes. Takes some milliseconds, in which all workers are busy.
+    pub fn overheads(&mut self) -> Overheads {
+        overheads(self.team())
+    }
+
+    /// Replays a graph as often as said, 15 times at most, with a clock at each node. For each node the median of the
+    /// nanoseconds that it took, for one that is split among workers the sum of its parts.
+    ///
+    /// # Errors
+    /// Those of [`replay`](Cpu::replay).
+    pub fn node_costs(&mut self, exec: &mut Exec, replays: u64) -> Result<Vec<u64>, ReplayError> {
+        const MOST: u64 = 15;
+        let mut samples: Vec<Vec<u64>> = Vec::new();
+        for _ in 0..replays.clamp(1, MOST) {
+            let mut took = vec![0u64; exec.node_count()];
+            for span in self.replay_profiled(exec)?.spans {
+                took[span.node.index()] += span.end_ns.saturating_sub(span.start_ns);
+            }
+            samples.push(took);
+        }
+        let median = |node: usize| {
+            let mut all: Vec<u64> = samples.iter().map(|took| took[node]).collect();
+            all.sort_unstable();
+            all[all.len() / 2]
+        };
+        Ok((0..exec.node_count()).map(median).collect())
+    }
+}
+
 /// Measures with empty tasks: one a worker, a chain on one worker, a chain that changes workers with every task.
-pub(super) fn measure(team: &mut Team) -> Overheads {
+fn overheads(team: &mut Team) -> Overheads {
     let workers = team.workers();
     let spread = fastest(team, &tasks(workers, workers, workers, false));
     let node_ns = fastest(team, &tasks(workers, TASKS, 1, true)) / u64::from(TASKS);
