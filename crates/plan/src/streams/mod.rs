@@ -108,12 +108,15 @@ pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Sched
         return Ok(finished(full(&ordered)?));
     }
     let mut candidates = Vec::new();
-    if levels(&ordered).max_width() <= most && affordable(&ordered) {
-        let full = full(&ordered)?;
-        if full.streams <= most && options.costs.is_none() {
-            return Ok(finished(full));
+    if side_by_side(&ordered) <= most && affordable(&ordered) {
+        match full(&ordered) {
+            Ok(full) if full.streams <= most && options.costs.is_none() => {
+                return Ok(finished(full));
+            }
+            Ok(full) => candidates.extend((full.streams <= most).then_some(full)),
+            Err(PlanError::TooManyStreams { .. }) => {} // more than `most` in any case
+            Err(other) => return Err(other),
         }
-        candidates.extend((full.streams <= most).then_some(full));
     }
     candidates.extend(capped(&ordered, most, &costs, options.overheads)?);
     let work = costs.iter().fold(0u64, |sum, &ns| sum.saturating_add(ns));
@@ -194,12 +197,18 @@ struct Candidate {
     waits: Vec<waits::Wait>,
 }
 
+/// Nodes that are certainly independent of each other, as many as is easily known: those of a level, or those that nothing
+/// depends on.
+fn side_by_side(graph: &ComputeGraph) -> u32 {
+    let last = graph.node_ids().filter(|&node| graph.successors(node).is_empty()).count();
+    levels(graph).max_width().max(last as u32)
+}
+
 fn full(graph: &ComputeGraph) -> Result<Candidate, PlanError> {
     let too_many = |needed| PlanError::TooManyStreams { needed, limit: MAX_STREAMS };
-    // The nodes of a level are independent: known before anything expensive is.
-    let width = levels(graph).max_width();
-    if width > MAX_STREAMS {
-        return Err(too_many(width));
+    let needed = side_by_side(graph);
+    if needed > MAX_STREAMS {
+        return Err(too_many(needed));
     }
     let cover::Cover { stream, streams, mut waits } = cover::cover(graph);
     if streams > MAX_STREAMS {
