@@ -4,13 +4,16 @@
 
 mod check;
 mod conformance;
+mod costs;
 mod diff;
 mod doctor;
+mod generate;
 mod input;
 mod optimize;
 mod plan;
 mod run;
 mod show;
+mod timeline;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -38,6 +41,8 @@ enum Command {
     Plan(plan::Args),
     /// Replay a graph with real data.
     Run(run::Args),
+    /// Write a graph of known shape and any size.
+    Generate(generate::Args),
     /// What updating an instance of one graph from another would answer, and why.
     Diff(diff::Args),
     /// Run a script of driver calls through the stream-capture model and explain what fails.
@@ -65,6 +70,7 @@ fn main() -> ExitCode {
         Command::Optimize(args) => optimize::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Conformance(args) => conformance::run(&args),

@@ -55,6 +55,6 @@ pub use node::{
 };
 pub use rebuild::{Image, Rebuild};
 pub use region::{Access, Effects, Operands, Region};
-pub use schedule::{MemoryPlan, Schedule, Step};
+pub use schedule::{MAX_STREAMS, MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;
 pub use view::{MAX_RANK, Shape, View, ViewError};

@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod cost;
 mod error;
 pub mod fusion;
+pub mod generate;
 pub mod lanes;
 mod lower;
 pub mod matching;
@@ -11,6 +13,7 @@ pub mod memory;
 pub mod passes;
 mod plan;
 mod precedence;
+pub mod simulate;
 mod step;
 pub mod streams;
 

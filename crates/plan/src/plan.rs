@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use crate::error::PlanError;
 use crate::step::PlanStep;
-use crate::streams;
+use crate::streams::{self, PlanOptions};
 
 /// How a graph, or work assembled by hand, runs.
 ///
@@ -60,12 +60,21 @@ pub(crate) struct Source {
 }
 
 impl ExecutionPlan {
-    /// Plans a graph on at most `max_streams` streams. An empty graph has an empty plan.
+    /// Plans a graph on at most `max_streams` streams, with assumed costs. An empty graph has an empty plan.
     ///
     /// # Errors
-    /// [`PlanError::NoStreams`] for `max_streams` of 0.
+    /// Those of [`schedule`](streams::schedule); [`PlanError::NoStreams`] for `max_streams` of 0.
     pub fn build(graph: &ComputeGraph, max_streams: usize) -> Result<Self, PlanError> {
-        Self::with_schedule(graph, streams::schedule(graph, max_streams)?)
+        let most = u32::try_from(max_streams).unwrap_or(u32::MAX);
+        Self::plan(graph, &PlanOptions::at_most(most))
+    }
+
+    /// Plans a graph as `options` say.
+    ///
+    /// # Errors
+    /// Those of [`schedule`](streams::schedule).
+    pub fn plan(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Self, PlanError> {
+        Self::with_schedule(graph, streams::schedule(graph, options)?)
     }
 
     /// The plan that runs a graph as a schedule says. O(nodes + edges + steps).

@@ -58,6 +58,7 @@ mod reduce;
 mod rows;
 mod scratch;
 mod simd;
+mod spin;
 mod storage;
 mod tensor;
 #[cfg(test)]
@@ -74,6 +75,7 @@ use phonograph_graph::{
 
 pub use error::{ArgumentProblem, KernelError, PrepareError};
 pub use scratch::Scratch;
+pub use spin::spin;
 pub use tensor::Operands;
 pub use user::{Block, Element, FnKernel, Param, Registry};
 
