@@ -10,6 +10,7 @@ mod input;
 mod plan;
 mod run;
 mod show;
+mod view;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ struct Cli {
 enum Command {
     /// What a graph is made of: kinds, critical path, width, redundant edges; or draw it.
     Show(show::Args),
+    /// A local page to look at graphs in: zoom, search, schedules, memory, two graphs side by side.
+    View(view::Args),
     /// Streams, waits and memory for a graph.
     Plan(plan::Args),
     /// Replay a graph with real data.
@@ -59,6 +62,7 @@ enum Answer {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Show(args) => show::run(&args),
+        Command::View(args) => view::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Diff(args) => diff::run(&args),

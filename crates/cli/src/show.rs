@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use phonograph::graph::{ComputeGraph, NodeId, display_name, to_dot};
-use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, redundant_edges, summary};
-use phonograph::report::html::{Page, Section, html};
-use phonograph::report::{Marks, picture_of, svg};
+use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, summary};
+use phonograph::report::html::html;
+use phonograph::report::{picture_of, svg};
 use serde_json::json;
 
+use crate::view::page::{Look, STREAMS, marks};
 use crate::{Answer, GraphFile, deliver, input, print, print_json, title};
 
 #[derive(clap::Args)]
@@ -48,10 +49,11 @@ pub fn run(args: &Args) -> Result<Answer> {
     if args.form.dot {
         deliver(to_dot(&graph).as_bytes(), output)?;
     } else if args.form.svg {
-        let picture = picture_of(&graph, &title, None, &mut marks);
+        let picture = picture_of(&graph, &title, None, &mut |graph| marks(graph, &[]));
         deliver(svg(&picture)?.as_bytes(), output)?;
     } else if args.form.html {
-        deliver(page(&graph, &title)?.as_bytes(), output)?;
+        let look = Look::new(graph, title, STREAMS)?;
+        deliver(html(&look.page())?.as_bytes(), output)?;
     } else {
         let found = summary(&graph);
         if args.form.json && output.is_none() {
@@ -64,30 +66,6 @@ pub fn run(args: &Args) -> Result<Answer> {
         }
     }
     Ok(Answer::Yes)
-}
-
-/// What analyses say of one graph, for drawing.
-pub fn marks(graph: &ComputeGraph) -> Marks {
-    Marks { redundant: redundant_edges(graph), critical: critical_path(graph, |_| 1).nodes }
-}
-
-fn page(graph: &ComputeGraph, title: &str) -> Result<String> {
-    let found = summary(graph);
-    let kinds: Vec<String> = found.kinds.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
-    let rows = [
-        ("nodes", found.nodes.to_string()),
-        ("edges", found.edges.to_string()),
-        ("redundant edges", found.redundant.len().to_string()),
-        ("critical path", format!("{} nodes", found.critical_path_nodes)),
-        ("widest level", format!("{} nodes", found.max_width)),
-        ("kinds", kinds.join(", ")),
-    ];
-    let page = Page {
-        title: title.to_owned(),
-        summary: rows.map(|(name, value)| (name.to_owned(), value)).into(),
-        sections: vec![Section::Graph(picture_of(graph, title, None, &mut marks))],
-    };
-    Ok(html(&page)?)
 }
 
 fn report(found: &Summary) -> serde_json::Value {

@@ -6,13 +6,16 @@
 
 mod boxes;
 mod collapse;
+pub mod compare;
 mod edges;
 mod from_graph;
+mod from_schedule;
 pub mod html;
 pub mod layout;
 mod legend;
 pub mod perfetto;
 pub mod picture;
+pub mod skyline;
 mod style;
 mod svg;
 mod text;
@@ -20,4 +23,5 @@ pub mod timeline;
 
 pub use collapse::{MAX_EDGES, MAX_GROUPS, MAX_NODES};
 pub use from_graph::{Marks, class_of, picture_of};
+pub use from_schedule::{dependencies, skyline_of, timeline_of};
 pub use svg::svg;

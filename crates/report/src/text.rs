@@ -118,6 +118,27 @@ pub(crate) fn num(x: f64) -> String {
     }
 }
 
+/// The text with nothing in it that steers how the rest is drawn; line breaks stay.
+pub(crate) fn plain(text: &str) -> String {
+    let tame = |c: char| match c {
+        '\r' => '\u{240d}',
+        c if is_hostile(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(tame).collect()
+}
+
+/// A number of bytes in its largest unit, to a tenth.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let unit = (n.ilog2() / 10) as usize;
+    let value = n as f64 / (1u64 << (10 * unit)) as f64;
+    format!("{} {}", num(value), UNITS[unit - 1])
+}
+
 /// A count with its noun, in the plural where it needs one.
 pub(crate) fn count(n: usize, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
@@ -150,6 +171,20 @@ mod tests {
             escaped(text),
             "&lt;script&gt;\u{fffd}\u{fffd}[31m\u{fffd}&quot;&#39;&amp;\u{240d}\u{fffd}&lt;/script&gt;"
         );
+    }
+
+    #[test]
+    fn bytes_are_short() {
+        for (n, want) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (5 << 20, "5 MiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(bytes(n), want);
+        }
     }
 
     #[test]

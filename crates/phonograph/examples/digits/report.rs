@@ -6,8 +6,8 @@ use std::path::Path;
 use phonograph::plan::analysis::{critical_path, redundant_edges};
 use phonograph::report::html::{Page, Section, html};
 use phonograph::report::picture::{GroupIx, NodeIx};
-use phonograph::report::timeline::{Lane, Span, Timeline};
-use phonograph::report::{Marks, class_of, picture_of};
+use phonograph::report::timeline::{Lane, Span, Timeline, Unit};
+use phonograph::report::{Marks, class_of, picture_of, skyline_of};
 
 use crate::training::Outcome;
 
@@ -73,6 +73,7 @@ pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut marks = |graph: &_| Marks {
         redundant: redundant_edges(graph),
         critical: critical_path(graph, |_| 1).nodes,
+        costs: Vec::new(),
     };
     let picture = picture_of(graph, "the training step", Some(&outcome.schedule), &mut marks);
     let workers = outcome.profile.spans.iter().map(|span| span.worker.0).max().unwrap_or(0) + 1;
@@ -90,11 +91,16 @@ pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
             critical: false,
         });
     }
-    let timeline = Timeline { title: "one replay".to_owned(), lanes };
+    let timeline = Timeline { title: "one replay".to_owned(), lanes, unit: Unit::Nanoseconds };
+    let skyline = skyline_of(graph, &outcome.schedule, "memory of the training step");
     let page = Page {
         title: "Handwritten digits: a training step".to_owned(),
         summary: figures(outcome),
-        sections: vec![Section::Graph(picture), Section::Timeline(timeline)],
+        sections: vec![
+            Section::Graph(picture),
+            Section::Timeline(timeline),
+            Section::Skyline(skyline),
+        ],
     };
     std::fs::write(path, html(&page)?)?;
     Ok(())
