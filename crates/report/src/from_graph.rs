@@ -127,6 +127,7 @@ fn lanes(schedule: &Schedule) -> HashMap<NodeId, LaneIx> {
 }
 
 fn inner_title(node: &ir::Node, index: usize) -> String {
+    let name = if node.name.is_empty() { node.kind.name() } else { &*node.name };
     match &node.kind {
         NodeKind::Conditional(conditional) => {
             let part = match (conditional.kind, index) {
@@ -135,9 +136,9 @@ fn inner_title(node: &ir::Node, index: usize) -> String {
                 (ir::ConditionalKind::While, _) => "body".to_owned(),
                 (ir::ConditionalKind::Switch, case) => format!("case {case}"),
             };
-            format!("{}: {part}", node.name)
+            format!("{name}: {part}")
         }
-        _ => node.name.to_string(),
+        _ => name.to_owned(),
     }
 }
 
@@ -148,9 +149,6 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         name => ir::display_name(name),
     };
     let mut drawn = Node::new(class_of(&node.kind), label).fact("id", id.to_string());
-    if let std::borrow::Cow::Owned(_) = ir::display_name(&node.name) {
-        drawn = drawn.fact("symbol", &*node.name);
-    }
     if let Some(stream) = node.stream {
         drawn = drawn.fact("recorded on", stream.to_string());
     }
@@ -164,6 +162,16 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
             };
             drawn = drawn.line(line).fact("kernel", ir::display_name(kernel.kernel.name()));
             drawn = drawn.fact("launch", kernel.config.to_string());
+            let config = &kernel.config;
+            if config.cluster != (1, 1, 1) {
+                drawn = drawn.fact("cluster", format!("{:?}", config.cluster));
+            }
+            if config.cooperative {
+                drawn = drawn.fact("cooperative", "yes");
+            }
+            if config.priority != 0 {
+                drawn = drawn.fact("priority", config.priority.to_string());
+            }
             for (index, arg) in kernel.args.iter().enumerate() {
                 drawn = drawn.fact(format!("argument {index}"), argument(graph, arg));
             }
@@ -209,7 +217,11 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         }
         NodeKind::Empty => {}
     }
-    drawn.fact("effects", effects(graph, id))
+    drawn = drawn.fact("effects", effects(graph, id));
+    match ir::display_name(&node.name) {
+        std::borrow::Cow::Owned(_) => drawn.fact("symbol", &*node.name),
+        std::borrow::Cow::Borrowed(_) => drawn,
+    }
 }
 
 /// What a node may touch, in words.

@@ -108,7 +108,7 @@ function describe() {
   said.textContent = chosen ? panel.querySelector('h2')?.textContent.slice(0, 200) ?? '' : '';
   const graph = now instanceof Compare ? now.sides[now.active] : now instanceof Graph ? now : null;
   showTrail(now, graph);
-  tools.replaceChildren(...(graph ? graphTools(now, graph) : []),
+  tools.replaceChildren(...(graph ? graphTools(now, graph) : now instanceof Times ? timeTools(now) : []),
     button('−', 'Zoom out (-)', () => now.camera.zoom(1 / 1.4)), button('+', 'Zoom in (+)', () => now.camera.zoom(1.4)), button('all', 'Show all (0)', () => now.camera.fit()));
 }
 
@@ -120,16 +120,20 @@ function showTrail(now, graph) {
     make('span', { class: 'note' }, `${count(graph.scene().nodes.length, 'node')}, ${count(graph.scene().edges.length, 'edge')}`));
 }
 
+function colourBy(owner, colours, redraw) {
+  return make('label', {}, 'colour by ', make('select', { id: 'colour', 'aria-label': 'Colour by', change: event => { owner.colour = event.target.value; redraw(); } },
+    ...colours.map(value => make('option', { value, selected: value === owner.colour }, value))));
+}
+
+const timeTools = now => [colourBy(now, ['kind', 'name'], () => { now.camera.draw(); describe(); })];
+
 function graphTools(now, graph) {
   const redraw = () => { graph.mapKey = null; now.camera.draw(); describe(); };
   const toggle = (name, words) => make('label', {}, make('input', { type: 'checkbox', checked: graph.emphasis[name], change: event => { graph.emphasis[name] = event.target.checked; redraw(); } }), words);
   const has = test => graph.picture.groups.some(group => group.nodes.some(test));
-  const colours = [['kind', 'kind'], ...(has(node => node.lane !== undefined) ? [['stream', 'stream']] : []), ...(graph.maxCost ? [['cost', 'cost']] : [])];
+  const colours = ['kind', ...(has(node => node.lane !== undefined) ? ['stream'] : []), ...(graph.maxCost ? ['cost'] : [])];
   const parts = [toggle('critical', 'critical path'), toggle('redundant', 'redundant edges')];
-  if (!(now instanceof Compare)) {
-    parts.unshift(make('label', {}, 'colour by ', make('select', { id: 'colour', 'aria-label': 'Colour by', change: event => { graph.colour = event.target.value; redraw(); } },
-      ...colours.map(([value, words]) => make('option', { value, selected: value === graph.colour }, words)))));
-  }
+  if (!(now instanceof Compare)) parts.unshift(colourBy(graph, colours, redraw));
   return parts;
 }
 

@@ -43,8 +43,8 @@ class Camera {
   begin() {
     this.fit(false);
     this.touched = false;
-    const least = 0.5;
-    if (this.mode !== 'free' || this.kx >= least) return;
+    const least = 0.75;
+    if (this.mode !== 'free' || this.kx >= 0.55) return;
     const { x, y, w, h } = this.bounds(), [width, height] = this.plot();
     if (this.start) {
       this.kx = this.ky = least;

@@ -84,7 +84,7 @@ class Compare {
       })),
       this.list.length + this.edgeCounts[0] + this.edgeCounts[1] ? undefined : make('p', {}, 'The graphs are the same.'),
       buttonList('Differences', this.list.map(([side, g, n, change]) => ({
-        label: text(this.sides[side].picture.groups[g].nodes[n].label),
+        label: text(this.sides[side].picture.groups[g].nodes[n].brief),
         note: change === 1 ? 'changed' : side ? 'only after' : 'only before',
         mark: change === 1 ? 'changed' : side ? 'added' : 'removed',
         go: () => { this.active = side; this.sides[side].chooseIn(g, n); },

@@ -15,7 +15,7 @@ use crate::layout::{Piece, Placed, Point, Route, Size, layout};
 use crate::picture::{GroupIx, NodeClass, NodeIx, Picture, PictureError};
 use crate::skyline::{Pool, Skyline, SkylineError};
 use crate::style::Line;
-use crate::text::{capped, elide, plain};
+use crate::text::{brief, capped, elide, plain};
 use crate::timeline::{Timeline, TimelineError, Unit};
 
 /// Longest title of anything.
@@ -80,6 +80,8 @@ struct GroupData {
 #[derive(Serialize)]
 struct NodeData {
     label: Text,
+    /// The label without namespaces, for lists.
+    brief: Text,
     /// The label and the lines as the box shows them.
     shown: Text,
     detail: Vec<Text>,
@@ -121,14 +123,14 @@ struct TimelineData {
 #[derive(Serialize)]
 struct LaneData {
     name: String,
-    /// Label, class, start, end, row, whether critical, group and node or nothing.
+    /// Label, the same without namespaces, class, start, end, row, whether critical, group and node or nothing.
     spans: Vec<SpanData>,
     rows: usize,
     busy: u64,
 }
 
 #[derive(Serialize)]
-struct SpanData(Text, NodeClassIx, u64, u64, u32, u8, Option<(u32, u32)>);
+struct SpanData(Text, Text, NodeClassIx, u64, u64, u32, u8, Option<(u32, u32)>);
 
 #[derive(Serialize)]
 struct SkylineData {
@@ -189,6 +191,14 @@ impl Texts {
     /// A text to be shown whole, up to a limit.
     fn whole(&mut self, text: &str) -> Text {
         self.add(plain(&capped(text)))
+    }
+
+    /// A name to be recognised by.
+    fn brief(&mut self, name: &str) -> Text {
+        const COLUMNS: usize = 160;
+        let (base, arguments) = brief(&capped(name));
+        let short = base + &arguments;
+        self.add(plain(&elide(if short.is_empty() { name } else { &short }, COLUMNS)))
     }
 }
 
@@ -271,6 +281,7 @@ fn group_data(
         let Placed { corner, size, .. } = *placed;
         NodeData {
             label: texts.whole(&node.label),
+            brief: texts.brief(&node.label),
             shown: texts.add(plain(&fitted.label)),
             detail: fitted.lines.iter().map(|line| texts.add(plain(line))).collect(),
             class: node.class as u8,
@@ -344,6 +355,7 @@ fn timeline_data(
         let spans = lane.spans.iter().zip(row_of).map(|(span, row)| {
             SpanData(
                 texts.whole(&span.label),
+                texts.brief(&span.label),
                 span.class as u8,
                 span.start - first,
                 span.end - first,

@@ -164,7 +164,7 @@ class Graph {
     }
     this.camera.draw();
     return found.map(([g, n]) => ({
-      label: text(this.picture.groups[g].nodes[n].label),
+      label: text(this.picture.groups[g].nodes[n].brief),
       note: g ? `node ${n} of ${this.picture.groups[g].title}` : `node ${n}`,
       go: () => this.chooseIn(g, n),
     }));
@@ -275,9 +275,9 @@ class Graph {
     const colours = this.colours(node, n);
     // Small boxes get the border's colour, which stands out from the background; no less than a pixel and a half.
     const grow = Math.max(0, 1.5 / k - node.h) / 2;
-    c.fillStyle = hits?.has(n) ? theme.hit : this.colour === 'cost' && node.cost !== undefined && !colours.tint ? colours.fill : colours.line;
+    const critical = node.critical && this.emphasis.critical;
+    c.fillStyle = hits?.has(n) ? theme.hit : critical && !colours.tint ? theme.ink : this.colour === 'cost' && node.cost !== undefined && !colours.tint ? colours.fill : colours.line;
     c.fillRect(node.x - grow, node.y - grow, node.w + 2 * grow, node.h + 2 * grow);
-    if (node.critical && this.emphasis.critical && k * node.h > 4) { c.strokeStyle = theme.ink; c.lineWidth = 1.4 / k; c.strokeRect(node.x, node.y, node.w, node.h); }
   }
 
   drawBox(c, node, n, k, hits) {
@@ -388,7 +388,7 @@ class Graph {
   describe(n = this.selected, extra = []) {
     const { nodes, edges, title } = this.scene(), node = nodes[n];
     const link = (e, other) => ({
-      label: `${other} ${text(nodes[other].label).slice(0, 160)}`,
+      label: `${other} ${text(nodes[other].brief)}`,
       note: edges[e].line ? data.lines[edges[e].line][1] : '',
       go: () => this.choose(other),
     });

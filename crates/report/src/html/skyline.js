@@ -34,7 +34,7 @@ class Memory {
 
   nodeName(moment) {
     const { order, group } = this.now(), n = order[moment], node = this.env.graph()?.scene(group).nodes[n];
-    return node ? `${n} ${text(node.label)}` : `node ${n}`;
+    return node ? `${n} ${text(node.brief)}` : `node ${n}`;
   }
 
   hover(px, py) {

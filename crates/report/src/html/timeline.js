@@ -3,14 +3,16 @@
 class Times {
   constructor(host, source, env) {
     Object.assign(this, { source, env, selected: null, hits: null });
-    this.row = 20;
-    this.gap = 10;
+    // Few rows may be tall.
+    const rows = source.lanes.reduce((sum, lane) => sum + Math.max(1, lane.rows), 0);
+    this.row = clamp(Math.floor(360 / Math.max(1, rows)), 20, 44);
+    this.gap = 12;
     let y = 0;
     this.lanes = source.lanes.map((lane, l) => {
       const top = y;
       y += this.row * Math.max(1, lane.rows) + this.gap;
-      const spans = lane.spans.map(([label, kind, start, end, row, critical, node], s) => ({
-        label, kind, start, end, node, critical: critical === 1, y: top + row * this.row, l, s,
+      const spans = lane.spans.map(([label, brief, kind, start, end, row, critical, node], s) => ({
+        label, brief, kind, start, end, node, critical: critical === 1, y: top + row * this.row, l, s,
       }));
       spans.sort((a, b) => a.y - b.y || a.start - b.start);
       return { ...lane, top, bottom: y - this.gap, spans };
@@ -18,7 +20,25 @@ class Times {
     this.height = y;
     this.length = Math.max(1, source.length);
     this.byNode = new Map();
-    for (const span of this.spans()) if (span.node) this.byNode.set(span.node.join(), span);
+    for (const span of this.spans()) {
+      if (!span.node) continue;
+      // A node that several workers shared has several spans.
+      const key = span.node.join();
+      if (!this.byNode.has(key)) this.byNode.set(key, []);
+      this.byNode.get(key).push(span);
+    }
+    // Time by name, the greatest first; the first few names have colours of their own.
+    const names = new Map();
+    for (const span of this.spans()) {
+      const name = text(span.brief).split('<', 1)[0] || text(span.brief), known = names.get(name);
+      span.name = known ?? { name, total: 0, count: 0 };
+      span.name.total += span.end - span.start;
+      span.name.count++;
+      names.set(name, span.name);
+    }
+    this.names = [...names.values()].sort((a, b) => b.total - a.total || (a.name < b.name ? -1 : 1));
+    this.names.forEach((name, i) => { name.place = i; });
+    this.colour = new Set(this.spans().map(span => span.kind)).size > 1 ? 'kind' : 'name';
     this.camera = new Camera(host, {
       mode: 'time',
       inset: [30, 16, 8, 150],
@@ -31,6 +51,12 @@ class Times {
   }
 
   spans() { return this.lanes.flatMap(lane => lane.spans); }
+
+  colours(span) {
+    if (this.colour === 'kind') return theme.classes[span.kind];
+    if (span.name.place >= theme.lanes.length - 1) return theme.classes[data.classes.indexOf('empty')];
+    return { line: laneColour(span.name.place), alpha: 0.34 };
+  }
 
   words(span) {
     const { steps } = this.source;
@@ -101,7 +127,7 @@ class Times {
     this.hits = words.length ? new Set(found) : null;
     this.camera.draw();
     return found.map(span => ({
-      label: text(span.label), note: `${this.lanes[span.l].name}, ${time(span.start, this.source.steps)}`, go: () => this.choose(span, true),
+      label: text(span.brief), note: `${this.lanes[span.l].name}, ${time(span.start, this.source.steps)}`, go: () => this.choose(span, true),
     }));
   }
 
@@ -139,25 +165,26 @@ class Times {
     c.clip();
     c.font = `10.5px ${theme.mono}`;
     for (const lane of this.lanes) {
-      let lastX = -Infinity, lastY = -1, lastKind = -1;
+      let lastX = -Infinity, lastY = -1, lastName = null;
       for (const span of lane.spans) {
         const y = sy(span.y), x0 = sx(span.start), x1 = sx(span.end);
         if (y + row < top || y > camera.height || x1 < left || x0 > left + width + 16) continue;
         const w = Math.max(x1 - x0, 1);
         // Many in one pixel are drawn once.
-        if (w <= 1 && span.y === lastY && x0 - lastX < 0.5 && span.kind === lastKind && span !== this.selected) continue;
-        [lastX, lastY, lastKind] = [x0, span.y, span.kind];
-        const { fill, line } = theme.classes[span.kind];
-        c.globalAlpha = this.hits && !this.hits.has(span) ? 0.25 : 1;
-        c.fillStyle = w < 4 ? line : fill;
+        if (w <= 1 && span.y === lastY && x0 - lastX < 0.5 && span.name === lastName && span !== this.selected) continue;
+        [lastX, lastY, lastName] = [x0, span.y, span.name];
+        const { fill, line, alpha } = this.colours(span), dim = this.hits && !this.hits.has(span) ? 0.25 : 1;
+        c.globalAlpha = dim * (w < 4 ? 1 : alpha ?? 1);
+        c.fillStyle = w < 4 ? line : fill ?? line;
         c.fillRect(x0, y + 1, w, row - 3);
+        c.globalAlpha = dim;
         if (w >= 4) {
           c.strokeStyle = line;
           c.lineWidth = span.critical ? 2 : 0.8;
           c.strokeRect(x0 + 0.5, y + 1.5, w - 1, row - 4);
         }
         if (span.critical) { c.fillStyle = theme.ink; c.fillRect(x0, y + row - 4, w, 2); }
-        const shown = Math.max(x0, left), words = fitText(c, text(span.label), x1 - shown - 8, 6.35);
+        const shown = Math.max(x0, left), words = fitText(c, text(span.brief), x1 - shown - 8, 6.35);
         if (words) { c.fillStyle = theme.ink; c.fillText(words, shown + 4, y + row / 2 - 0.5); }
       }
     }
@@ -189,9 +216,11 @@ class Times {
     c.lineWidth = 1.6;
     const arrow = (ax, ay, bx, by) => {
       const reach = Math.max(16, Math.min(60, Math.abs(bx - ax) / 2));
+      // Within a row, over what lies between.
+      const over = Math.abs(ay - by) < 1 && bx - ax > 12 ? this.row * 0.9 : 0;
       c.beginPath();
       c.moveTo(ax, ay);
-      c.bezierCurveTo(ax + reach, ay, bx - reach, by, bx, by);
+      c.bezierCurveTo(ax + reach, ay - over, bx - reach, by - over, bx, by);
       c.stroke();
       c.beginPath();
       c.moveTo(bx, by);
@@ -208,11 +237,11 @@ class Times {
   neighbours(span) {
     const graph = span.node && this.env.graph();
     if (!graph) return { before: [], after: [] };
-    const [g, n] = span.node, { nodes, edges } = graph.scene(g), spanOf = other => this.byNode.get([g, other].join());
-    const real = list => list.filter(other => other && other !== span);
+    const [g, n] = span.node, { nodes, edges } = graph.scene(g), spansOf = other => this.byNode.get([g, other].join()) ?? [];
+    const real = list => list.flat().filter(other => other !== span);
     return {
-      before: real(nodes[n]?.ins.map(e => spanOf(edges[e].from)) ?? []),
-      after: real(nodes[n]?.outs.map(e => spanOf(edges[e].to)) ?? []),
+      before: real(nodes[n]?.ins.map(e => spansOf(edges[e].from)) ?? []),
+      after: real(nodes[n]?.outs.map(e => spansOf(edges[e].to)) ?? []),
     };
   }
 
@@ -221,7 +250,7 @@ class Times {
     const badge = make('span', { class: 'badge' }, data.classes[span.kind]);
     badge.style.background = theme.classes[span.kind].fill;
     badge.style.borderColor = theme.classes[span.kind].line;
-    const link = other => ({ label: text(other.label).slice(0, 160), note: `${this.lanes[other.l].name}, ends ${time(other.end, source.steps)}`, go: () => this.choose(other, true) });
+    const link = other => ({ label: text(other.brief), note: `${this.lanes[other.l].name}, ends ${time(other.end, source.steps)}`, go: () => this.choose(other, true) });
     return [
       make('h2', { class: 'name' }, text(span.label)),
       make('p', { class: 'kind' }, badge, ` ${this.lanes[span.l].name}`),
@@ -245,7 +274,20 @@ class Times {
         ['spans', spans.length.toLocaleString('en')],
         ['busy lanes', this.source.length ? `${round(busy / this.source.length, 2)} on average` : 'none'],
       ]),
+      make('h3', {}, this.source.steps ? 'Steps by name' : 'Time by name'),
+      this.byName(),
       this.source.steps ? make('p', { class: 'note' }, 'What nodes cost is not known: each takes one step. Costs come from a profiler’s trace.') : undefined,
     ];
+  }
+  byName() {
+    const shown = this.names.slice(0, 24), list = make('ul', { class: 'names' }), most = this.names[0]?.total || 1;
+    for (const name of shown) {
+      const bar = make('span', { class: 'bar' }), one = this.spans().find(span => span.name === name);
+      bar.style.width = `${100 * name.total / most}%`;
+      bar.style.background = this.colours(one).line;
+      list.append(make('li', {}, make('span', { class: 'mono' }, name.name), make('span', { class: 'note' }, `${time(name.total, this.source.steps)}, ${count(name.count, 'span')}`), bar));
+    }
+    if (this.names.length > shown.length) list.append(make('li', { class: 'note' }, `… and ${this.names.length - shown.length} more names`));
+    return list;
   }
 }

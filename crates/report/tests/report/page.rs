@@ -95,7 +95,7 @@ fn a_page_of_a_graph_and_a_timeline() {
     assert_eq!((&times["graph"], &times["length"]), (&0.into(), &4001.into()));
     let span = &times["lanes"][1]["spans"][0];
     assert_eq!(text_at(&data, &span[0]), "c");
-    assert_eq!(span[6], serde_json::json!([0, 1]), "a span does not lead to its node");
+    assert_eq!(span[7], serde_json::json!([0, 1]), "a span does not lead to its node");
     let compared = &page["tabs"][2];
     for side in [0, 1] {
         let changes = &compared["changes"][side][0];
