@@ -103,6 +103,16 @@ fn harmless(text: &str) -> String {
     text.chars().map(|c| if obeyed(c) { ' ' } else { c }).collect()
 }
 
+/// Enough of a name to be recognised on one line of a terminal, and nothing that a terminal would obey.
+fn short(name: &str) -> String {
+    const WIDTH: usize = 72;
+    let mut short: String = name.chars().filter(|c| !c.is_control()).take(WIDTH).collect();
+    if name.chars().nth(WIDTH).is_some() {
+        short.push('…');
+    }
+    short
+}
+
 /// Writes to a file, or to standard output without one.
 fn deliver(bytes: &[u8], output: Option<&Path>) -> Result<()> {
     match output {

@@ -8,11 +8,11 @@ use anyhow::Result;
 use phonograph::graph::{ComputeGraph, NodeId, display_name, to_dot};
 use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, summary};
 use phonograph::report::html::html;
-use phonograph::report::{picture_of, svg};
+use phonograph::report::{dependencies, perfetto, picture_of, svg};
 use serde_json::json;
 
-use crate::view::page::{Look, STREAMS, marks};
-use crate::{Answer, GraphFile, deliver, input, print, print_json, title};
+use crate::view::page::{Look, STREAMS, Trace, marks};
+use crate::{Answer, GraphFile, deliver, input, print, print_json, short, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -23,6 +23,9 @@ pub struct Args {
     /// Write to this file instead of standard output.
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// A trace of PyTorch's profiler, plain or gzip: it tells what nodes cost.
+    #[arg(long, value_name = "TRACE", conflicts_with = "dot")]
+    costs: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -40,35 +43,49 @@ struct Form {
     /// A page to zoom, pan and search in.
     #[arg(long)]
     html: bool,
+    /// When a schedule would run what, with dependencies as arrows, for Perfetto and `chrome://tracing`.
+    #[arg(long)]
+    trace: bool,
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
     let title = title(&args.input.file);
     let output = args.output.as_deref();
+    let trace = args.costs.as_deref().map(|path| Trace::read(path, &graph)).transpose()?;
     if args.form.dot {
         deliver(to_dot(&graph).as_bytes(), output)?;
     } else if args.form.svg {
-        let picture = picture_of(&graph, &title, None, &mut |graph| marks(graph, &[]));
-        deliver(svg(&picture)?.as_bytes(), output)?;
+        let costs = trace.as_ref().map(Trace::costs).unwrap_or_default();
+        let mut marks = |inner: &ComputeGraph| {
+            marks(inner, if std::ptr::eq(inner, &graph) { costs } else { &[] })
+        };
+        deliver(svg(&picture_of(&graph, &title, None, &mut marks))?.as_bytes(), output)?;
     } else if args.form.html {
-        let look = Look::new(graph, title, STREAMS)?;
+        let look = Look::new(graph, title, STREAMS, trace)?;
         deliver(html(&look.page())?.as_bytes(), output)?;
+    } else if args.form.trace {
+        let look = Look::new(graph, title, STREAMS, trace)?;
+        let timeline = look.timeline();
+        let arrows = dependencies(look.picture(), &timeline);
+        deliver(perfetto::trace(&timeline, &arrows)?.as_bytes(), output)?;
     } else {
         let found = summary(&graph);
-        if args.form.json && output.is_none() {
-            print_json(&report(&found))?;
-        } else if args.form.json {
-            deliver(format!("{:#}\n", report(&found)).as_bytes(), output)?;
+        if args.form.json {
+            let report = report(&found, trace.as_ref());
+            match output {
+                None => print_json(&report)?,
+                Some(_) => deliver(format!("{report:#}\n").as_bytes(), output)?,
+            }
         } else {
-            let text = text(&graph, &found, &title);
+            let text = text(&graph, &found, &title, trace.as_ref());
             output.map_or_else(|| print(text.as_bytes()), |_| deliver(text.as_bytes(), output))?;
         }
     }
     Ok(Answer::Yes)
 }
 
-fn report(found: &Summary) -> serde_json::Value {
+fn report(found: &Summary, trace: Option<&Trace>) -> serde_json::Value {
     let inside = |edge: &RedundantEdge| {
         edge.inside.iter().map(|(node, graph)| json!([node.0, graph])).collect::<Vec<_>>()
     };
@@ -85,10 +102,11 @@ fn report(found: &Summary) -> serde_json::Value {
         "max_width": found.max_width,
         "kinds": found.kinds,
         "internal_bytes": found.internal_bytes,
+        "costs": trace.map(Trace::report),
     })
 }
 
-fn text(graph: &ComputeGraph, found: &Summary, title: &str) -> String {
+fn text(graph: &ComputeGraph, found: &Summary, title: &str, trace: Option<&Trace>) -> String {
     let mut text = String::new();
     let inner = match found.graphs {
         1 => String::new(),
@@ -106,6 +124,12 @@ fn text(graph: &ComputeGraph, found: &Summary, title: &str) -> String {
         format!("{} nodes, in an inner graph", found.critical_path_nodes)
     };
     line("critical path", &shown);
+    if let Some(costs) = trace.map(Trace::costs) {
+        let cost = |node: NodeId| costs.get(node.index()).copied().flatten().unwrap_or(0);
+        let path = critical_path(graph, cost);
+        let (micros, nodes) = (path.cost as f64 / 1e3, path.nodes.len());
+        line("by cost", &format!("{micros:.1} µs over {nodes} nodes: {}", chain(&path.nodes)));
+    }
     line("widest level", &format!("{} nodes", found.max_width));
     line("redundant edges", &found.redundant.len().to_string());
     const SHOWN: usize = 8;
@@ -119,6 +143,9 @@ fn text(graph: &ComputeGraph, found: &Summary, title: &str) -> String {
     }
     if found.internal_bytes > 0 {
         line("internal memory", &format!("{} B in buffers of their own", found.internal_bytes));
+    }
+    for (index, said) in trace.map(Trace::says).unwrap_or_default().iter().enumerate() {
+        line(if index == 0 { "costs" } else { "" }, said);
     }
     let kernels = kernels(graph);
     for (index, (name, count)) in kernels.iter().take(SHOWN).enumerate() {
@@ -156,14 +183,4 @@ fn kernels(graph: &ComputeGraph) -> Vec<(String, usize)> {
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     counts
-}
-
-/// Enough of a name to be recognised on one line of a terminal, and nothing that a terminal would obey.
-fn short(name: &str) -> String {
-    const WIDTH: usize = 72;
-    let mut short: String = name.chars().filter(|c| !c.is_control()).take(WIDTH).collect();
-    if name.chars().nth(WIDTH).is_some() {
-        short.push('…');
-    }
-    short
 }

@@ -5,7 +5,7 @@ mod server;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use phonograph::report::html::{Page, html_of};
 
 use crate::{Answer, input, title};
@@ -24,13 +24,21 @@ pub struct Args {
     /// The most streams of the schedule.
     #[arg(long, default_value_t = page::STREAMS, value_parser = clap::value_parser!(u32).range(1..=4096))]
     streams: u32,
+    /// A trace of PyTorch's profiler that tells what the nodes of the graph cost; for one graph.
+    #[arg(long, value_name = "TRACE")]
+    costs: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
+    if args.costs.is_some() && args.files.len() > 1 {
+        bail!("a trace gives costs to one graph, and {} are given", args.files.len());
+    }
     let mut looks = Vec::with_capacity(args.files.len());
     for file in &args.files {
         let graph = input::graph(file)?;
-        looks.push(page::Look::new(graph, title(file), args.streams)?);
+        let costs = args.costs.as_deref();
+        let trace = costs.map(|path| page::Trace::read(path, &graph)).transpose()?;
+        looks.push(page::Look::new(graph, title(file), args.streams, trace)?);
     }
     let mut pages: Vec<Page> = Vec::with_capacity(looks.len() + 1);
     if let [before, after] = &looks[..] {

@@ -315,7 +315,8 @@ class Graph {
     c.font = `12px ${theme.mono}`;
     c.fillText(text(node.shown), x + 12, y + 17);
     if (k * 10.5 < 5.5) return;
-    c.fillStyle = theme.muted;
+    // Muted text is hard to read on a warm fill.
+    c.fillStyle = this.colour === 'cost' ? theme.ink : theme.muted;
     c.font = `10.5px ${theme.mono}`;
     node.detail.forEach((line, i) => c.fillText(text(line), x + 12, y + 17 + 14 * (i + 1)));
   }
