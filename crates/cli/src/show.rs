@@ -1,4 +1,4 @@
-//! `phonograph show`: what a graph is made of, as text, JSON, DOT or a picture.
+//! `phonograph show`: what a graph is made of, as text with a small drawing, JSON, DOT, a picture, a page or a trace.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,6 +8,8 @@ use anyhow::Result;
 use phonograph::graph::{ComputeGraph, NodeId, display_name, to_dot};
 use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, summary};
 use phonograph::report::html::html;
+use phonograph::report::picture::Picture;
+use phonograph::report::terminal::terminal;
 use phonograph::report::{dependencies, perfetto, picture_of, svg};
 use serde_json::json;
 
@@ -56,11 +58,8 @@ pub fn run(args: &Args) -> Result<Answer> {
     if args.form.dot {
         deliver(to_dot(&graph).as_bytes(), output)?;
     } else if args.form.svg {
-        let costs = trace.as_ref().map(Trace::costs).unwrap_or_default();
-        let mut marks = |inner: &ComputeGraph| {
-            marks(inner, if std::ptr::eq(inner, &graph) { costs } else { &[] })
-        };
-        deliver(svg(&picture_of(&graph, &title, None, &mut marks))?.as_bytes(), output)?;
+        let picture = picture(&graph, &title, trace.as_ref());
+        deliver(svg(&picture)?.as_bytes(), output)?;
     } else if args.form.html {
         let look = Look::new(graph, title, STREAMS, trace)?;
         deliver(html(&look.page())?.as_bytes(), output)?;
@@ -78,11 +77,24 @@ pub fn run(args: &Args) -> Result<Answer> {
                 Some(_) => deliver(format!("{report:#}\n").as_bytes(), output)?,
             }
         } else {
-            let text = text(&graph, &found, &title, trace.as_ref());
+            let mut text = text(&graph, &found, &title, trace.as_ref());
+            let drawn = terminal(&picture(&graph, &title, trace.as_ref()))?;
+            if !drawn.is_empty() {
+                text += "\n";
+                text += &drawn;
+            }
             output.map_or_else(|| print(text.as_bytes()), |_| deliver(text.as_bytes(), output))?;
         }
     }
     Ok(Answer::Yes)
+}
+
+/// The picture without a schedule: what the file says and no more.
+fn picture(graph: &ComputeGraph, title: &str, trace: Option<&Trace>) -> Picture {
+    let costs = trace.map(Trace::costs).unwrap_or_default();
+    picture_of(graph, title, None, &mut |inner: &ComputeGraph| {
+        marks(inner, if std::ptr::eq(inner, graph) { costs } else { &[] })
+    })
 }
 
 fn report(found: &Summary, trace: Option<&Trace>) -> serde_json::Value {

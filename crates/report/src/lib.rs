@@ -20,10 +20,11 @@ pub mod profile;
 pub mod skyline;
 mod style;
 mod svg;
+pub mod terminal;
 mod text;
 pub mod timeline;
 
 pub use collapse::{MAX_EDGES, MAX_GROUPS, MAX_NODES};
 pub use from_graph::{Marks, class_of, picture_of};
 pub use from_schedule::{dependencies, skyline_of, timeline_of};
-pub use svg::svg;
+pub use svg::{plan_svg, svg};

@@ -7,9 +7,8 @@ use std::fmt::Write as _;
 
 use crate::layout::Size;
 use crate::picture::{GroupIx, NodeIx, index};
-use crate::style;
-use crate::svg::{Fragment, at, text};
-use crate::text::{bytes, capped, count, elide, escape, escaped, num};
+use crate::svg::{Fragment, MARGIN, at, document, text};
+use crate::text::{bytes, capped, count, elide, escape, num};
 
 index! {
     /// A moment of a pool: a place in [`Pool::order`].
@@ -91,7 +90,6 @@ pub enum SkylineError {
 
 const PLOT: Size = Size { width: 1_100.0, height: 380.0 };
 const NAMES: f64 = 90.0;
-const MARGIN: f64 = 20.0;
 const CHAR: f64 = 6.35;
 /// Blocks drawn one by one.
 pub const MAX_BLOCKS: usize = 20_000;
@@ -174,19 +172,13 @@ impl Pool {
 pub fn svg(skyline: &Skyline) -> Result<String, SkylineError> {
     let drawing = draw(skyline)?;
     let top = MARGIN + 26.0;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pg\" role=\"img\" width=\"{0}\" height=\"{1}\" \
-         viewBox=\"0 0 {0} {1}\"><title>{2}</title><style>{3}</style>\
-         <rect class=\"bg\" width=\"100%\" height=\"100%\"/>",
-        num(drawing.size.width + 2.0 * MARGIN),
-        num(top + drawing.size.height + MARGIN),
-        escaped(&capped(&skyline.title)),
-        style::sheet()
-    );
-    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(&skyline.title, 90));
-    at(&mut out, MARGIN, top, &drawing.body);
-    out.push_str("</svg>\n");
-    Ok(out)
+    let mut body = String::new();
+    at(&mut body, MARGIN, top, &drawing.body);
+    let size = Size {
+        width: drawing.size.width + 2.0 * MARGIN,
+        height: top + drawing.size.height + MARGIN,
+    };
+    Ok(document(&skyline.title, size, &body))
 }
 
 /// The pools, one below the other.

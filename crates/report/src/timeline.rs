@@ -10,8 +10,8 @@ use crate::layout::Size;
 use crate::legend::{Used, legend};
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, index};
 use crate::style;
-use crate::svg::{Fragment, at, text};
-use crate::text::{capped, count, elide, escape, escaped, num};
+use crate::svg::{Fragment, MARGIN, at, document, text};
+use crate::text::{capped, count, elide, escape, num};
 
 index! {
     /// A span: its position in [`Lane::spans`].
@@ -112,7 +112,6 @@ const NAMES: f64 = 170.0;
 const AXIS: f64 = 26.0;
 const ROW: f64 = 24.0;
 const LANE_GAP: f64 = 10.0;
-const MARGIN: f64 = 20.0;
 /// Width of a character in a span.
 const CHAR: f64 = 6.35;
 /// Spans nearer than this, in pixels, may be drawn as one.
@@ -173,20 +172,14 @@ pub fn svg(timeline: &Timeline) -> Result<String, TimelineError> {
     let drawing = draw(timeline, &mut used)?;
     let legend = legend(&used, "");
     let top = MARGIN + 26.0 + legend.size.height;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pg\" role=\"img\" width=\"{0}\" height=\"{1}\" \
-         viewBox=\"0 0 {0} {1}\"><title>{2}</title><style>{3}</style>\
-         <rect class=\"bg\" width=\"100%\" height=\"100%\"/>",
-        num(drawing.size.width + 2.0 * MARGIN),
-        num(top + drawing.size.height + MARGIN),
-        escaped(&capped(&timeline.title)),
-        style::sheet()
-    );
-    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(&timeline.title, 90));
-    at(&mut out, MARGIN, MARGIN + 26.0, &legend.body);
-    at(&mut out, MARGIN, top, &drawing.body);
-    out.push_str("</svg>\n");
-    Ok(out)
+    let mut body = String::new();
+    at(&mut body, MARGIN, MARGIN + 26.0, &legend.body);
+    at(&mut body, MARGIN, top, &drawing.body);
+    let size = Size {
+        width: drawing.size.width + 2.0 * MARGIN,
+        height: top + drawing.size.height + MARGIN,
+    };
+    Ok(document(&timeline.title, size, &body))
 }
 
 /// The rows and the axis.

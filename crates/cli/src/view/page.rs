@@ -115,6 +115,16 @@ impl Look {
     ) -> Result<Look> {
         let plan = ExecutionPlan::build(&graph, streams as usize)?;
         let schedule = plan.schedule().context("a plan of a graph has a schedule")?.clone();
+        Look::planned(graph, title, schedule, trace)
+    }
+
+    /// The same with a schedule that is there already.
+    pub fn planned(
+        graph: ComputeGraph,
+        title: String,
+        schedule: Schedule,
+        trace: Option<Trace>,
+    ) -> Result<Look> {
         let violations = check(&graph, &schedule);
         if let Some(first) = violations.first() {
             bail!("the plan is wrong, which is a bug: {first} ({} in all)", violations.len());
