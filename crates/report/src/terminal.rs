@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::collapse::link;
 use crate::layout::Link;
 use crate::layout::layers::{Order, order};
-use crate::picture::{Edge, Group, GroupIx, Node, NodeIx, Picture, PictureError};
+use crate::picture::{Group, GroupIx, Node, NodeIx, Picture, PictureError};
 use crate::text::{brief, columns, count, elide, plain};
 
 /// Columns of a line.
@@ -49,7 +50,6 @@ pub fn terminal(picture: &Picture) -> Result<String, PictureError> {
 }
 
 fn ordered(ix: GroupIx, group: &Group) -> Result<Order, PictureError> {
-    let link = |edge: &Edge| Link { from: edge.from, to: edge.to, bundle: 0 };
     let links: Vec<Link> = group.edges.iter().map(link).collect();
     order(group.nodes.len(), &links).map_err(|nodes| PictureError::Cycle { group: ix, nodes })
 }
@@ -230,7 +230,7 @@ fn words(ix: NodeIx, node: &Node) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::NodeClass;
+    use crate::picture::{Edge, NodeClass};
 
     fn picture(n: u32, edges: &[(u32, u32)]) -> Picture {
         let mut group = Group::new("main");

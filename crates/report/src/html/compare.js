@@ -23,6 +23,9 @@ class Compare {
     source.changes.forEach((groups, side) => groups.forEach((group, g) => group.nodes.forEach((change, n) => {
       if (change === 2 || change === 1 && (side === 0 || !partner[1].has([g, n].join()))) this.list.push([side, g, n, change]);
     })));
+    this.edges = source.changes.map((groups, side) => groups.flatMap((group, g) => group.edges
+      .map((change, e) => [change, e]).filter(([change]) => change === 2)
+      .map(([, e]) => { const [from, to] = this.sides[side].picture.groups[g].edges[e]; return { side, g, from, to }; })));
     this.edgeCounts = source.changes.map(groups => groups.reduce((sum, group) => sum + group.edges.filter(change => change === 2).length, 0));
   }
 
@@ -89,6 +92,12 @@ class Compare {
         mark: change === 1 ? 'changed' : side ? 'added' : 'removed',
         go: () => { this.active = side; this.sides[side].chooseIn(g, n); },
       }))),
+      ...this.edges.map((list, side) => buttonList(side ? 'Edges only after' : 'Edges only before', list.map(({ g, from, to }) => ({
+        label: `${from} → ${to}`,
+        note: `${text(this.sides[side].picture.groups[g].nodes[from].shown)} → ${text(this.sides[side].picture.groups[g].nodes[to].shown)}`,
+        mark: side ? 'added' : 'removed',
+        go: () => { this.active = side; this.sides[side].chooseIn(g, from); },
+      })))),
     ];
   }
 }
