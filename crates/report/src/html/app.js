@@ -26,7 +26,7 @@ const help = make('dialog', { id: 'help', 'aria-label': 'Keys' },
     ['/', 'search; Enter and Shift+Enter walk through what was found'],
     ['↑ ↓', 'along edges: to a producer, to a consumer'],
     ['← →', 'to the neighbour in the row; in a schedule, along the lane'],
-    ['Enter', 'step into a child graph or body; from a span, to its node'],
+    ['Enter', 'step into a child graph or body (also a double click); from a span, to its node'],
     ['Backspace', 'step out'],
     ['+ − 0', 'zoom in, out, show all (also the wheel)'],
     ['Shift + arrows', 'move the picture (also by dragging)'],
@@ -117,7 +117,7 @@ function showTrail(now, graph) {
   const parts = graph.trail.map(([g, n], depth) => make('button', { click: () => graph.leave(depth) }, graph.picture.groups[g].title));
   const here = make('span', { 'aria-current': 'page' }, graph.scene().title || graph.picture.title);
   crumbs.replaceChildren(...parts.flatMap(part => [part, make('span', { class: 'sep' }, '›')]), here,
-    make('span', { class: 'note' }, `${count(graph.scene().nodes.length, 'node')}, ${count(graph.scene().edges.length, 'edge')}`));
+    make('span', { class: 'note' }, `${graph.picture.whole ? count(graph.scene().nodes.length, 'node') : `${graph.scene().nodes.length} boxes`}, ${count(graph.scene().edges.length, 'edge')}`));
 }
 
 function colourBy(owner, colours, redraw) {
@@ -128,7 +128,10 @@ function colourBy(owner, colours, redraw) {
 const timeTools = now => [colourBy(now, ['kind', 'name'], () => { now.camera.draw(); describe(); })];
 
 function graphTools(now, graph) {
-  const redraw = () => { graph.mapKey = null; now.camera.draw(); describe(); };
+  const redraw = () => {
+    for (const one of now.sides ?? [graph]) { one.mapKey = null; one.camera.draw(); }
+    describe();
+  };
   const toggle = (name, words) => make('label', {}, make('input', { type: 'checkbox', checked: graph.emphasis[name], change: event => { graph.emphasis[name] = event.target.checked; redraw(); } }), words);
   const has = test => graph.picture.groups.some(group => group.nodes.some(test));
   const colours = ['kind', ...(has(node => node.lane !== undefined) ? ['stream'] : []), ...(graph.maxCost ? ['cost'] : [])];

@@ -209,10 +209,11 @@ class Camera {
       this.draw();
     });
     const drop = event => {
-      if (drag && !drag.moved && event.type === 'pointerup') click?.(...at(event), event);
+      if (drag && !drag.moved && event.type === 'pointerup') click?.(...at(event));
       drag = null;
       canvas.classList.remove('drag');
     };
+    canvas.addEventListener('dblclick', () => this.double?.());
     canvas.addEventListener('pointerup', drop);
     canvas.addEventListener('pointercancel', drop);
     canvas.addEventListener('pointerleave', event => showTip(event, ''));

@@ -18,6 +18,7 @@ class Compare {
         chosen: view => this.follow(side, view),
       });
     });
+    this.sides[1].emphasis = this.sides[0].emphasis;
     // What differs, each once: a changed node stands for both sides.
     this.list = [];
     source.changes.forEach((groups, side) => groups.forEach((group, g) => group.nodes.forEach((change, n) => {
@@ -29,6 +30,7 @@ class Compare {
     this.edgeCounts = source.changes.map(groups => groups.reduce((sum, group) => sum + group.edges.filter(change => change === 2).length, 0));
   }
 
+  // Buttons and keys work on the side that was used last.
   get camera() { return this.sides[this.active].camera; }
 
   colour(side, change) { return change === 2 ? (side ? theme.added : theme.removed) : change === 1 ? theme.changed : undefined; }

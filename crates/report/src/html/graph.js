@@ -9,10 +9,11 @@ class Graph {
       label: `Graph: ${picture.title}. Arrow keys follow edges.`,
       bounds: () => { const { w, h } = this.scene(); return { x: 0, y: 0, w, h }; },
       draw: c => this.draw(c),
-      click: (px, py, event) => this.click(px, py, event),
+      click: (px, py) => this.click(px, py),
       hover: (px, py) => this.hover(px, py),
     });
     this.camera.start = () => { const { nodes } = this.scene(), first = nodes[this.scene().first]; return first ? { x: first.x + first.w / 2, y: first.y } : { x: 0, y: 0 }; };
+    this.camera.double = () => this.stepIn();
     this.camera.grab = (px, py) => this.grabMap(px, py);
     this.maxCost = Math.max(0, ...picture.groups.map(group => group.nodes.reduce((most, node) => Math.max(most, node.cost ?? 0), 0)));
   }
@@ -98,9 +99,8 @@ class Graph {
     return nodes.findIndex(node => wx >= node.x - slack && wx <= node.x + node.w + slack && wy >= node.y - slack && wy <= node.y + node.h + slack);
   }
 
-  click(px, py, event) {
+  click(px, py) {
     const n = this.at(...this.camera.toWorld(px, py));
-    if (n >= 0 && n === this.selected && event.detail === 2) { this.stepIn(); return; }
     this.choose(n < 0 ? null : n, false);
   }
 

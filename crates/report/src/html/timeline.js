@@ -18,9 +18,10 @@ class Times {
       return { ...lane, top, bottom: y - this.gap, spans };
     });
     this.height = y;
+    this.all = this.lanes.flatMap(lane => lane.spans);
     this.length = Math.max(1, source.length);
     this.byNode = new Map();
-    for (const span of this.spans()) {
+    for (const span of this.all) {
       if (!span.node) continue;
       // A node that several workers shared has several spans.
       const key = span.node.join();
@@ -28,9 +29,11 @@ class Times {
       this.byNode.get(key).push(span);
     }
     // Time by name, the greatest first; the first few names have colours of their own.
-    const names = new Map();
-    for (const span of this.spans()) {
-      const name = text(span.brief).split('<', 1)[0] || text(span.brief), known = names.get(name);
+    const names = new Map(), base = span => text(span.brief).split('<', 1)[0] || text(span.brief);
+    // Where most names are numbered, what they have in common says more.
+    const many = new Set(this.all.map(base)).size > Math.max(24, this.all.length / 2);
+    for (const span of this.all) {
+      const name = many ? base(span).replace(/\d+/g, '#') : base(span), known = names.get(name);
       span.name = known ?? { name, total: 0, count: 0 };
       span.name.total += span.end - span.start;
       span.name.count++;
@@ -38,7 +41,7 @@ class Times {
     }
     this.names = [...names.values()].sort((a, b) => b.total - a.total || (a.name < b.name ? -1 : 1));
     this.names.forEach((name, i) => { name.place = i; });
-    this.colour = new Set(this.spans().map(span => span.kind)).size > 1 ? 'kind' : 'name';
+    this.colour = new Set(this.all.map(span => span.kind)).size > 1 ? 'kind' : 'name';
     this.camera = new Camera(host, {
       mode: 'time',
       inset: [30, 16, 8, 150],
@@ -49,8 +52,6 @@ class Times {
       hover: (px, py) => { const span = this.at(px, py); this.camera.canvas.classList.toggle('over', Boolean(span)); return span ? this.words(span) : ''; },
     });
   }
-
-  spans() { return this.lanes.flatMap(lane => lane.spans); }
 
   colours(span) {
     if (this.colour === 'kind') return theme.classes[span.kind];
@@ -68,7 +69,7 @@ class Times {
     if (px < left || py < top) return null;
     const [t, y] = this.camera.toWorld(px, py), slack = 2 / this.camera.kx;
     let best = null;
-    for (const span of this.spans()) {
+    for (const span of this.all) {
       if (y >= span.y && y < span.y + this.row && t >= span.start - slack && t <= span.end + slack) {
         // Of thin neighbours, the one that really is there.
         const off = Math.max(span.start - t, t - span.end, 0);
@@ -104,7 +105,7 @@ class Times {
 
   // Left and right in the lane, up and down to what runs at the same time in the next.
   step(key) {
-    const spans = [...this.spans()].sort((a, b) => a.start - b.start || a.y - b.y);
+    const spans = [...this.all].sort((a, b) => a.start - b.start || a.y - b.y);
     if (!spans.length) return;
     const now = this.selected;
     if (!now) { this.choose(spans[0], true); return; }
@@ -119,7 +120,7 @@ class Times {
   }
 
   find(words) {
-    const found = words.length ? this.spans().filter(span => {
+    const found = words.length ? this.all.filter(span => {
       const all = text(span.label).toLowerCase();
       return words.every(word => all.includes(word));
     }) : [];
@@ -265,7 +266,7 @@ class Times {
   }
 
   overview() {
-    const spans = this.spans(), busy = this.lanes.reduce((sum, lane) => sum + lane.busy, 0);
+    const spans = this.all, busy = this.lanes.reduce((sum, lane) => sum + lane.busy, 0);
     return [
       make('h2', {}, this.source.title),
       table([
@@ -282,7 +283,7 @@ class Times {
   byName() {
     const shown = this.names.slice(0, 24), list = make('ul', { class: 'names' }), most = this.names[0]?.total || 1;
     for (const name of shown) {
-      const bar = make('span', { class: 'bar' }), one = this.spans().find(span => span.name === name);
+      const bar = make('span', { class: 'bar' }), one = this.all.find(span => span.name === name);
       bar.style.width = `${100 * name.total / most}%`;
       bar.style.background = this.colours(one).line;
       list.append(make('li', {}, make('span', { class: 'mono' }, name.name), make('span', { class: 'note' }, `${time(name.total, this.source.steps)}, ${count(name.count, 'span')}`), bar));
