@@ -4,7 +4,7 @@ use phonograph::graph::{ComputeGraph, display_name};
 use phonograph::plan::simulate::Simulation;
 use phonograph::report::class_of;
 use phonograph::report::picture::LaneIx;
-use phonograph::report::timeline::{Lane, Span, SpanAt, SpanIx, Timeline};
+use phonograph::report::timeline::{Lane, Span, SpanAt, SpanIx, Timeline, Unit};
 
 /// A timeline, and its spans of which one waits for the other.
 pub struct Simulated {
@@ -37,5 +37,6 @@ pub fn of(graph: &ComputeGraph, title: &str, run: &Simulation) -> Simulated {
     }
     let crossing = graph.edges().map(|edge| (place[edge.from.index()], place[edge.to.index()]));
     let dependencies = crossing.filter(|(from, to)| from.lane != to.lane).collect();
-    Simulated { timeline: Timeline { title: title.to_owned(), lanes }, dependencies }
+    let timeline = Timeline { title: title.to_owned(), unit: Unit::Nanoseconds, lanes };
+    Simulated { timeline, dependencies }
 }

@@ -79,6 +79,49 @@ fn show_json_has_the_figures() {
     assert_eq!(report["kinds"]["kernel"], 53);
 }
 
+fn trace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/tests/data/kineto_multistream.json.gz")
+}
+
+#[test]
+fn show_takes_costs_from_a_trace_and_says_what_did_not_match() {
+    let [trace, graph] = [trace(), data("multistream_3x4.dot.gz")];
+    let (trace, graph) = (trace.to_str().unwrap(), graph.to_str().unwrap());
+    let text = stdout(&phonograph(&["show", graph, "--costs", trace]));
+    assert!(text.contains("by cost          63.0 µs over 21 nodes: "), "{text}");
+    assert!(text.contains("of 53 nodes from kineto_multistream.json.gz, the median of 3 replays"));
+    let output = phonograph(&["show", "--json", graph, "--costs", trace]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["costs"]["nanoseconds"][0], 3553);
+    assert_eq!(report["costs"]["unmatched_nodes"], serde_json::json!([]));
+    // The trace of another graph.
+    let other = data("gpt2_4layer_prefill16.dot.gz");
+    let text = stdout(&phonograph(&["show", other.to_str().unwrap(), "--costs", trace]));
+    assert!(text.contains(" nodes are not in the trace: n0, "), "{text}");
+    assert!(text.contains("39 × sm80_xmma_gemm"), "{text}");
+    // No trace at all.
+    let output = phonograph(&["show", graph, "--costs", graph]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("is no trace: ") && said.contains("line 1 column 1"), "{said}");
+    let output = phonograph(&["view", graph, graph, "--costs", trace]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("costs to one graph, and 2 are given")
+    );
+}
+
+#[test]
+fn show_writes_a_trace_with_arrows() {
+    let graph = data("multistream_3x4.dot.gz");
+    let output = phonograph(&["show", "--trace", graph.to_str().unwrap()]);
+    let trace: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let count = |ph: &str| events.iter().filter(|event| event["ph"] == ph).count();
+    // 55 edges, of which one is redundant.
+    assert_eq!((count("X"), count("s"), count("f")), (53, 54, 54));
+}
+
 #[test]
 fn drawings_and_dot_come_out() {
     let file = data("every_node_all.dot");

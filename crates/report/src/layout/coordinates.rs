@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 
 use super::crossings::Rows;
 use super::proper::{Proper, ShortEdge, Vertex};
-use super::{LayerIx, Separation};
+use super::{LayerIx, Separation, Strength};
 
 /// Pairs of sweeps, down and up; the last pair looks at both sides of each row.
 const ROUNDS: usize = 4;
@@ -48,6 +48,12 @@ fn bends(graph: &Proper, link: u32, chain: u32) -> Vec<u32> {
                 (true, true) => return link,
                 (false, false) => chain,
                 _ => END,
+            };
+            // Weak links follow, strong ones lead.
+            let whole = match edge.strength {
+                Strength::Weak => whole / 8,
+                Strength::Usual => whole,
+                Strength::Strong => whole * 2,
             };
             let alike =
                 out[edge.upper.index()][kind(edge)].max(into[edge.lower.index()][kind(edge)]);
