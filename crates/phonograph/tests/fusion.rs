@@ -326,6 +326,7 @@ fn fused_graphs_give_the_same_bits() {
         let graph = graph(u)?;
         let options = FusionOptions {
             independent_elements: *u.choose(&[0, 64, 1 << 20])?,
+            library: u.ratio(3, 4)?,
             max_operands: *u.choose(&[2, 4, 32])?,
             max_ops: *u.choose(&[30, 1000])?,
         };
