@@ -145,7 +145,7 @@ impl Look {
 
     /// When the schedule runs what, by the costs that are known; one step a node where none is.
     pub fn timeline(&self) -> Timeline {
-        let title = format!("planned: {} streams", self.schedule.streams);
+        let title = format!("planned: {}", count(self.schedule.streams as usize, "stream"));
         let Some(trace) = &self.trace else {
             return timeline_of(&self.picture, &self.schedule, &title, Unit::Steps, |_| 1);
         };
@@ -165,15 +165,15 @@ impl Look {
             ("nodes", found.nodes.to_string()),
             ("edges", found.edges.to_string()),
             ("redundant edges", found.redundant.len().to_string()),
-            ("critical path", format!("{} nodes", found.critical_path_nodes)),
-            ("widest level", format!("{} nodes", found.max_width)),
+            ("critical path", count(found.critical_path_nodes, "node")),
+            ("widest level", count(found.max_width, "node")),
             ("kinds", kinds.join(", ")),
             (
                 "schedule",
                 format!(
-                    "{} streams, {} waits, proved by the checker",
-                    self.schedule.streams,
-                    self.schedule.wait_count()
+                    "{}, {}, proved by the checker",
+                    count(self.schedule.streams as usize, "stream"),
+                    count(self.schedule.wait_count(), "wait")
                 ),
             ),
         ];
@@ -200,6 +200,10 @@ impl Look {
             sections,
         }
     }
+}
+
+fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// The page of two graphs side by side.
