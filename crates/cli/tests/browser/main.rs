@@ -226,6 +226,15 @@ fn five_thousand_nodes_are_drawn_and_clicked_in_the_dark() {
     let (x, y) = b.middle();
     b.click(x, y);
     assert_eq!(b.text("#details h2"), "tile_25_50");
+    // The point under the wheel stays; what is dragged follows.
+    b.press(&["Escape"]);
+    for way in [-120.0, -120.0, 240.0, 240.0] {
+        b.wheel(x, y, way);
+    }
+    b.drag((x, y), (x + 180.0, y + 90.0));
+    assert_eq!(b.text("#details h2"), "wavefront.dot", "a drag is no click");
+    b.click(x + 180.0, y + 90.0);
+    assert_eq!(b.text("#details h2"), "tile_25_50");
     b.press(&["0"]);
     assert!(b.drawn() > 0.1, "nothing is drawn");
     no_complaints(&b);
