@@ -13,7 +13,8 @@ use phonograph::report::terminal::terminal;
 use phonograph::report::{dependencies, perfetto, picture_of, svg};
 use serde_json::json;
 
-use crate::view::page::{Look, STREAMS, Trace, marks};
+use crate::view::page::{Look, STREAMS, marks};
+use crate::view::trace::Trace;
 use crate::{Answer, GraphFile, deliver, input, print, print_json, short, title};
 
 #[derive(clap::Args)]

@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
+use crate::layout::Link;
 use crate::layout::layers::{Order, order};
-use crate::layout::{Link, Strength};
 use crate::picture::{Edge, Group, GroupIx, Node, NodeClass, NodeIx, Picture, PictureError};
 use crate::text::count;
 
@@ -134,11 +134,7 @@ pub(crate) fn link(edge: &Edge) -> Link {
             + u8::from(edge.redundant) * 4
             + u8::from(edge.critical) * 2
             + u8::from(edge.reuse),
-        strength: match (edge.redundant, edge.critical) {
-            (true, _) => Strength::Weak,
-            (false, true) => Strength::Strong,
-            (false, false) => Strength::Usual,
-        },
+        weak: edge.redundant,
     }
 }
 

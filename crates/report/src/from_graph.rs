@@ -160,8 +160,15 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
                 Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
                 _ => kernel.config.to_string(),
             };
-            drawn = drawn.line(line).fact("kernel", ir::display_name(kernel.kernel.name()));
-            drawn = drawn.fact("launch", kernel.config.to_string());
+            drawn = drawn.line(line);
+            // A kernel by name is called as its node is, and its line is its launch.
+            let called = ir::display_name(kernel.kernel.name());
+            if called != drawn.label {
+                drawn = drawn.fact("kernel", called);
+            }
+            if !named {
+                drawn = drawn.fact("launch", kernel.config.to_string());
+            }
             let config = &kernel.config;
             if config.cluster != (1, 1, 1) {
                 drawn = drawn.fact("cluster", format!("{:?}", config.cluster));

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// The longest trace that is read.
-pub const MAX_TRACE_BYTES: usize = 512 << 20;
+pub const MAX_TRACE_BYTES: usize = 256 << 20;
 /// The most events that a trace may have.
 pub const MAX_TRACE_EVENTS: usize = 4_000_000;
 

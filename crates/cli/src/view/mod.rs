@@ -2,6 +2,7 @@
 
 pub mod page;
 mod server;
+pub mod trace;
 
 use std::path::PathBuf;
 
@@ -37,7 +38,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     for file in &args.files {
         let graph = input::graph(file)?;
         let costs = args.costs.as_deref();
-        let trace = costs.map(|path| page::Trace::read(path, &graph)).transpose()?;
+        let trace = costs.map(|path| trace::Trace::read(path, &graph)).transpose()?;
         looks.push(page::Look::new(graph, title(file), args.streams, trace)?);
     }
     let mut pages: Vec<Page> = Vec::with_capacity(looks.len() + 1);

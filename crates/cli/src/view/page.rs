@@ -1,100 +1,19 @@
 //! What a page says of a graph: its picture, a schedule and its memory; of two graphs, what differs.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail};
 use phonograph::graph::{ComputeGraph, NodeId, Schedule, check};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{critical_path, redundant_edges, summary};
 use phonograph::report::compare::Comparison;
 use phonograph::report::html::{Page, Section};
-use phonograph::report::matching::{self, Matching};
 use phonograph::report::picture::Picture;
-use phonograph::report::profile::{self, Profile};
 use phonograph::report::timeline::{Timeline, Unit};
 use phonograph::report::{Marks, picture_of, skyline_of, timeline_of};
-use serde_json::json;
 
-use crate::{input, short, title};
+use super::trace::Trace;
 
 /// Streams of the schedule that is shown, at most, if nobody says.
 pub const STREAMS: u32 = 4;
-
-/// What a profiler's trace says of a graph.
-pub struct Trace {
-    name: String,
-    profile: Profile,
-    found: Matching,
-}
-
-impl Trace {
-    /// Reads a trace and matches it to the graph; an error if nothing matches.
-    pub fn read(path: &Path, graph: &ComputeGraph) -> Result<Trace> {
-        let bytes =
-            input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let profile =
-            profile::read(&bytes).with_context(|| format!("{} is no trace", path.display()))?;
-        let found = matching::find(graph, &profile);
-        if found.replays.is_empty() {
-            bail!(
-                "{}: none of its {} kernels, copies and fills is called as a node of the graph",
-                path.display(),
-                profile.events.len()
-            );
-        }
-        Ok(Trace { name: title(path), profile, found })
-    }
-
-    /// What matched and what did not, a line each.
-    pub fn says(&self) -> Vec<String> {
-        let Matching { costs, replays, unmatched_nodes, unmatched_events, other_events } =
-            &self.found;
-        let known = costs.iter().flatten().count();
-        let replays = match replays.len() {
-            1 => "1 replay".to_owned(),
-            n => format!("the median of {n} replays"),
-        };
-        let mut lines = vec![format!("of {known} nodes from {}, {replays}", self.name)];
-        const SHOWN: usize = 8;
-        if !unmatched_nodes.is_empty() {
-            let names: Vec<String> =
-                unmatched_nodes.iter().take(SHOWN).map(NodeId::to_string).collect();
-            let more = if unmatched_nodes.len() > SHOWN { ", …" } else { "" };
-            lines.push(format!(
-                "{} nodes are not in the trace: {}{more}",
-                unmatched_nodes.len(),
-                names.join(", ")
-            ));
-        }
-        for (name, count) in unmatched_events.iter().take(SHOWN) {
-            lines.push(format!("{count} × {} matched no node", short(name)));
-        }
-        if unmatched_events.len() > SHOWN {
-            lines.push(format!("… and {} more names", unmatched_events.len() - SHOWN));
-        }
-        if *other_events > 0 {
-            lines.push(format!("{other_events} events of the trace belong to other work"));
-        }
-        lines
-    }
-
-    /// The figures.
-    pub fn report(&self) -> serde_json::Value {
-        json!({
-            "trace": self.name,
-            "replays": self.found.replays.len(),
-            "nanoseconds": self.found.costs,
-            "unmatched_nodes": self.found.unmatched_nodes.iter().map(|n| n.0).collect::<Vec<_>>(),
-            "unmatched_events": self.found.unmatched_events,
-            "other_events": self.found.other_events,
-        })
-    }
-
-    /// Nanoseconds by node of the outermost graph.
-    pub fn costs(&self) -> &[Option<u64>] {
-        &self.found.costs
-    }
-}
 
 /// A graph with what is known of it.
 pub struct Look {
@@ -145,7 +64,7 @@ impl Look {
 
     /// When the schedule runs what, by the costs that are known; one step a node where none is.
     pub fn timeline(&self) -> Timeline {
-        let title = format!("planned: {} streams", self.schedule.streams);
+        let title = format!("planned: {}", count(self.schedule.streams as usize, "stream"));
         let Some(trace) = &self.trace else {
             return timeline_of(&self.picture, &self.schedule, &title, Unit::Steps, |_| 1);
         };
@@ -165,15 +84,15 @@ impl Look {
             ("nodes", found.nodes.to_string()),
             ("edges", found.edges.to_string()),
             ("redundant edges", found.redundant.len().to_string()),
-            ("critical path", format!("{} nodes", found.critical_path_nodes)),
-            ("widest level", format!("{} nodes", found.max_width)),
+            ("critical path", count(found.critical_path_nodes, "node")),
+            ("widest level", count(found.max_width, "node")),
             ("kinds", kinds.join(", ")),
             (
                 "schedule",
                 format!(
-                    "{} streams, {} waits, proved by the checker",
-                    self.schedule.streams,
-                    self.schedule.wait_count()
+                    "{}, {}, proved by the checker",
+                    count(self.schedule.streams as usize, "stream"),
+                    count(self.schedule.wait_count(), "wait")
                 ),
             ),
         ];
@@ -187,11 +106,7 @@ impl Look {
         }));
         let mut sections =
             vec![Section::Graph(self.picture.clone()), Section::Timeline(self.timeline())];
-        if let Some(Trace { profile, found, name }) = &self.trace {
-            let title = format!("recorded: {name}, 1 of {}", found.replays.len());
-            let first = found.replays.first();
-            sections.extend(first.map(|r| Section::Timeline(r.timeline(profile, &title))));
-        }
+        sections.extend(self.trace.as_ref().and_then(Trace::timeline).map(Section::Timeline));
         let skyline = skyline_of(&self.graph, &self.schedule, "memory");
         sections.push(Section::Skyline(skyline));
         Page {
@@ -200,6 +115,10 @@ impl Look {
             sections,
         }
     }
+}
+
+fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// The page of two graphs side by side.

@@ -226,6 +226,15 @@ fn five_thousand_nodes_are_drawn_and_clicked_in_the_dark() {
     let (x, y) = b.middle();
     b.click(x, y);
     assert_eq!(b.text("#details h2"), "tile_25_50");
+    // The point under the wheel stays; what is dragged follows.
+    b.press(&["Escape"]);
+    for way in [-120.0, -120.0, 240.0, 240.0] {
+        b.wheel(x, y, way);
+    }
+    b.drag((x, y), (x + 180.0, y + 90.0));
+    assert_eq!(b.text("#details h2"), "wavefront.dot", "a drag is no click");
+    b.click(x + 180.0, y + 90.0);
+    assert_eq!(b.text("#details h2"), "tile_25_50");
     b.press(&["0"]);
     assert!(b.drawn() > 0.1, "nothing is drawn");
     no_complaints(&b);
@@ -244,6 +253,13 @@ impl View {
         let mut url = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
         View { process, url: url.trim_end().to_owned() }
+    }
+
+    /// Ctrl-C.
+    fn interrupt(&mut self) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        assert!(self.process.wait().unwrap().success());
     }
 
     /// The first line of the answer to a request.
@@ -283,9 +299,7 @@ fn view_answers_on_its_own_address_and_ends_with_ctrl_c() {
     ] {
         assert_eq!(view.ask(path, host), format!("HTTP/1.1 {status}"), "{path} at {host}");
     }
-    let id = view.process.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-    assert!(view.process.wait().unwrap().success());
+    view.interrupt();
 }
 
 #[test]
@@ -300,11 +314,14 @@ fn view_compares_two_graphs() {
     let [before, after] = ["before.json", "after.json"].map(|name| folder.path().join(name));
     std::fs::write(&before, named(&["load", "scale", "store"])).unwrap();
     std::fs::write(&after, named(&["load", "scale", "check", "store"])).unwrap();
-    let view = View::of(&[before, after]);
+    let mut view = View::of(&[before, after]);
     b.open(&view.url);
     assert_eq!(b.value("document.querySelectorAll('#pages option').length"), 3);
     let panel = b.text("#details");
-    assert!(panel.contains("Differences (1)") && panel.contains("check"), "{panel}");
+    assert!(
+        panel.contains("only after1 node, 2 edges") && panel.contains("Differences (1)"),
+        "{panel}"
+    );
     b.value("document.querySelector('#details .links button').click()");
     assert_eq!(b.text("#details .added"), "only after");
     b.press(&["Escape", "/"]);
@@ -319,4 +336,6 @@ fn view_compares_two_graphs() {
     b.settle();
     assert!(b.drawn() > 0.005);
     no_complaints(&b);
+    // An open page does not keep the server.
+    view.interrupt();
 }

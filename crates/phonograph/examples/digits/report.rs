@@ -104,11 +104,25 @@ pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
             critical: picture.groups[0].nodes[span.node.index()].critical,
         });
     }
-    let timeline = Timeline { title: "one replay".to_owned(), lanes, unit: Unit::Nanoseconds };
+    let timeline = Timeline {
+        title: "one replay, the shortest of nine".to_owned(),
+        lanes,
+        unit: Unit::Nanoseconds,
+    };
     let skyline = skyline_of(graph, &outcome.schedule, "memory of the training step");
+    let path_ns = critical_path(graph, |node| took[node.index()]).cost;
+    let mut summary = figures(outcome);
+    summary.push((
+        "longest path".to_owned(),
+        format!(
+            "{:.0} µs of {:.0} µs",
+            path_ns as f64 / 1e3,
+            outcome.profile.total_ns as f64 / 1e3
+        ),
+    ));
     let page = Page {
         title: "Handwritten digits: a training step".to_owned(),
-        summary: figures(outcome),
+        summary,
         sections: vec![
             Section::Graph(picture),
             Section::Timeline(timeline),

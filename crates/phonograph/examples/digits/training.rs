@@ -98,7 +98,14 @@ pub fn train(
         }
     }
     // From here on the parameters are only a place to measure in.
-    let profile = cpu.replay_profiled(&mut exec)?;
+    // Of a few replays the shortest shows what the graph asks for, not what else the machine did.
+    let mut profile = cpu.replay_profiled(&mut exec)?;
+    for _ in 0..8 {
+        let next = cpu.replay_profiled(&mut exec)?;
+        if next.total_ns < profile.total_ns {
+            profile = next;
+        }
+    }
     let mut other_exec = ready(&cpu, &other, &plan(&other, threads)?, &shared)?;
     let (replay_ns, other_ns) = in_turns(&mut cpu, &mut exec, &mut other_exec)?;
     let eager_ns = eager(&mut cpu, &graph, &shared)?;

@@ -27,7 +27,6 @@ class Compare {
     this.edges = source.changes.map((groups, side) => groups.flatMap((group, g) => group.edges
       .map((change, e) => [change, e]).filter(([change]) => change === 2)
       .map(([, e]) => { const [from, to] = this.sides[side].picture.groups[g].edges[e]; return { side, g, from, to }; })));
-    this.edgeCounts = source.changes.map(groups => groups.reduce((sum, group) => sum + group.edges.filter(change => change === 2).length, 0));
   }
 
   // Buttons and keys work on the side that was used last.
@@ -58,10 +57,10 @@ class Compare {
 
   describe() {
     const view = this.sides[this.active], g = view.group, n = view.selected;
-    const change = this.source.changes[this.active][g].nodes[n], at = this.partner[this.active].get([g, n].join());
+    const change = this.source.changes[this.active][g]?.nodes[n] ?? 0, at = this.partner[this.active].get([g, n].join());
     const words = ['the same in both', 'changed', this.active ? 'only after' : 'only before'][change];
     const verdict = make('p', { class: ['', 'changed', this.active ? 'added' : 'removed'][change] }, words);
-    const extra = [verdict];
+    const extra = this.source.changes[this.active][g] ? [verdict] : [];
     if (change === 1 && at) {
       const facts = (picture, [h, m]) => { const node = picture.groups[h].nodes[m]; return new Map([['name', text(node.label)], ['what', node.lines.map(text).join(', ')], ...node.facts.map(([a, b]) => [text(a), text(b)])]); };
       const mine = facts(view.picture, [g, n]), its = facts(this.sides[1 - this.active].picture, at);
@@ -73,21 +72,21 @@ class Compare {
   }
 
   overview() {
-    const counts = [0, 1, 2].map(change => this.list.filter(([, , , c]) => c === change).length);
-    const only = side => this.list.filter(([s, , , c]) => s === side && c === 2).length;
+    const { only, changed, before, after } = this.source, none = !changed && only.flat().every(n => n === 0);
     return [
       make('h2', {}, this.source.title),
       table([
-        ['only before', `${count(only(0), 'node')}, ${count(this.edgeCounts[0], 'edge')}`],
-        ['only after', `${count(only(1), 'node')}, ${count(this.edgeCounts[1], 'edge')}`],
-        ['changed', count(counts[1], 'node')],
+        ['only before', `${count(only[0][0], 'node')}, ${count(only[0][1], 'edge')}`],
+        ['only after', `${count(only[1][0], 'node')}, ${count(only[1][1], 'edge')}`],
+        ['changed', count(changed, 'node')],
       ]),
       make('ul', { class: 'legend' }, ...[['removed', 'only before'], ['added', 'only after'], ['changed', 'changed']].map(([name, words]) => {
         const swatch = make('span', { class: 'swatch' });
         swatch.style.background = theme[name];
         return make('li', {}, swatch, words);
       })),
-      this.list.length + this.edgeCounts[0] + this.edgeCounts[1] ? undefined : make('p', {}, 'The graphs are the same.'),
+      none ? make('p', {}, 'The graphs are the same.') : undefined,
+      before.whole && after.whole ? undefined : make('p', { class: 'note' }, 'The graphs are too large to be drawn node by node: differences are only counted.'),
       buttonList('Differences', this.list.map(([side, g, n, change]) => ({
         label: text(this.sides[side].picture.groups[g].nodes[n].brief),
         note: change === 1 ? 'changed' : side ? 'only after' : 'only before',

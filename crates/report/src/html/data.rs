@@ -158,8 +158,11 @@ struct ComparisonData {
     title: String,
     before: PictureData,
     after: PictureData,
-    /// By picture and group: 0 same, 1 changed, 2 only here; nodes and edges.
+    /// By picture and group: 0 same, 1 changed, 2 only here; nodes and edges. Nothing if a picture is not whole.
     changes: [Vec<ChangeData>; 2],
+    /// By picture: nodes and edges that are only there; then changed nodes of the first.
+    only: [[usize; 2]; 2],
+    changed: usize,
     /// Group and node before, group and node after.
     pairs: Vec<[u32; 4]>,
 }
@@ -400,19 +403,35 @@ fn skyline_data(
 }
 
 fn comparison_data(pair: &Comparison, texts: &mut Texts) -> Result<ComparisonData, PictureError> {
+    let found = pair.changes();
+    let count = |side: usize, kind: Change| {
+        let nodes = found[side].iter().flat_map(|group| &group.nodes);
+        let edges = found[side].iter().flat_map(|group| &group.edges);
+        [nodes.filter(|&c| *c == kind).count(), edges.filter(|&c| *c == kind).count()]
+    };
+    let only = [0, 1].map(|side| count(side, Change::Only));
+    let [changed, _] = count(0, Change::Changed);
+    let before = picture_data(&pair.before, texts)?;
+    let after = picture_data(&pair.after, texts)?;
+    // What is said node by node has no place in a picture of levels.
+    let whole = before.whole && after.whole;
     let code = |change: &Change| *change as u8;
-    let changes = pair.changes().map(|groups| {
-        let groups = groups.iter().map(|Changes { nodes, edges }| ChangeData {
+    let changes = found.map(|groups| {
+        let groups = groups.iter().filter(|_| whole);
+        let groups = groups.map(|Changes { nodes, edges }| ChangeData {
             nodes: nodes.iter().map(code).collect(),
             edges: edges.iter().map(code).collect(),
         });
         groups.collect()
     });
+    let pairs = pair.pairs.iter().filter(|_| whole);
     Ok(ComparisonData {
         title: title(&pair.title),
-        before: picture_data(&pair.before, texts)?,
-        after: picture_data(&pair.after, texts)?,
+        before,
+        after,
         changes,
-        pairs: pair.pairs.iter().map(|((a, x), (b, y))| [a.0, x.0, b.0, y.0]).collect(),
+        only,
+        changed,
+        pairs: pairs.map(|((a, x), (b, y))| [a.0, x.0, b.0, y.0]).collect(),
     })
 }

@@ -309,12 +309,12 @@ class Graph {
       c.fill();
     }
     if (hits?.has(n)) this.drawRing(c, node, theme.hit, Math.max(3, 2 / k), 2.5);
-    if (k * 12 < 5) return;
+    if (k * 12 < 4.4) return;
     c.textBaseline = 'alphabetic';
     c.fillStyle = theme.ink;
     c.font = `12px ${theme.mono}`;
     c.fillText(text(node.shown), x + 12, y + 17);
-    if (k * 10.5 < 5.5) return;
+    if (k * 10.5 < 5) return;
     // Muted text is hard to read on a warm fill.
     c.fillStyle = this.colour === 'cost' ? theme.ink : theme.muted;
     c.font = `10.5px ${theme.mono}`;

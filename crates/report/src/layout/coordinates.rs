@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 
 use super::crossings::Rows;
 use super::proper::{Proper, ShortEdge, Vertex};
-use super::{LayerIx, Separation, Strength};
+use super::{LayerIx, Separation};
 
 /// Pairs of sweeps, down and up; the last pair looks at both sides of each row.
 const ROUNDS: usize = 4;
@@ -49,12 +49,8 @@ fn bends(graph: &Proper, link: u32, chain: u32) -> Vec<u32> {
                 (false, false) => chain,
                 _ => END,
             };
-            // Weak links follow, strong ones lead.
-            let whole = match edge.strength {
-                Strength::Weak => whole / 8,
-                Strength::Usual => whole,
-                Strength::Strong => whole * 2,
-            };
+            // What other links say too follows them.
+            let whole = if edge.weak { whole / 8 } else { whole };
             let alike =
                 out[edge.upper.index()][kind(edge)].max(into[edge.lower.index()][kind(edge)]);
             (2 * whole / alike.max(2)).max(1)

@@ -42,18 +42,6 @@ pub struct Point {
     pub y: f64,
 }
 
-/// How much a link pulls its ends into line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strength {
-    /// Less than others: what it says is said by others too.
-    Weak,
-    /// As most.
-    #[default]
-    Usual,
-    /// More than others: it is looked at first.
-    Strong,
-}
-
 /// A link from a box to one below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -63,8 +51,8 @@ pub struct Link {
     pub to: NodeIx,
     /// Links of one box with equal bundles may share part of their way: give equal ones to links that look alike.
     pub bundle: u8,
-    /// How much it pulls.
-    pub strength: Strength,
+    /// Whether it pulls its ends into line less than others, because others say what it says.
+    pub weak: bool,
 }
 
 /// Where a box is.
@@ -160,12 +148,11 @@ impl Separation {
 /// If a link names a box that is not there; pictures are checked before.
 ///
 /// ```
-/// use phonograph_report::layout::{Link, Size, Strength, layout};
+/// use phonograph_report::layout::{Link, Size, layout};
 /// use phonograph_report::picture::NodeIx;
 ///
 /// let boxes = [Size { width: 80.0, height: 30.0 }; 2];
-/// let strength = Strength::Usual;
-/// let links = [Link { from: NodeIx(0), to: NodeIx(1), bundle: 0, strength }];
+/// let links = [Link { from: NodeIx(0), to: NodeIx(1), bundle: 0, weak: false }];
 /// let layout = layout(&boxes, &links).expect("no cycle");
 /// assert!(layout.boxes[0].corner.y + 30.0 < layout.boxes[1].corner.y);
 /// ```

@@ -1,7 +1,7 @@
 //! Invariants of layout on random and on recorded graphs.
 
 use arbtest::arbitrary::{Result, Unstructured};
-use phonograph_report::layout::{Layout, Link, Route, Size, Strength, layout};
+use phonograph_report::layout::{Layout, Link, Route, Size, layout};
 use phonograph_report::picture::NodeIx;
 
 /// What holds for every layout.
@@ -59,7 +59,7 @@ fn check(sizes: &[Size], links: &[Link]) -> Layout {
 }
 
 fn link(from: u32, to: u32) -> Link {
-    Link { from: NodeIx(from), to: NodeIx(to), bundle: 0, strength: Strength::Usual }
+    Link { from: NodeIx(from), to: NodeIx(to), bundle: 0, weak: false }
 }
 
 fn same(n: usize) -> Vec<Size> {
@@ -91,12 +91,8 @@ fn random(u: &mut Unstructured<'_>, most: usize) -> Result<(Vec<Size>, Vec<Link>
         for _ in 0..u.int_in_range(0..=3 * n)? {
             let a = u.int_in_range(0..=n - 2)?;
             let b = u.int_in_range(a + 1..=(a + reach).min(n - 1))?;
-            let strength = *u.choose(&[Strength::Weak, Strength::Usual, Strength::Strong])?;
-            links.push(Link {
-                bundle: u.int_in_range(0..=2)?,
-                strength,
-                ..link(names[a], names[b])
-            });
+            let weak = u.arbitrary()?;
+            links.push(Link { bundle: u.int_in_range(0..=2)?, weak, ..link(names[a], names[b]) });
         }
     }
     Ok((sizes, links))

@@ -107,6 +107,16 @@ fn a_page_of_a_graph_and_a_timeline() {
 }
 
 #[test]
+fn large_graphs_are_compared_by_counts() {
+    let large = |extra| graph(phonograph_report::MAX_NODES + 1 + extra, &[]);
+    let pair = Comparison::find("large", large(0), large(2)).expect("pairs");
+    let data = check(&Page { sections: vec![Section::Comparison(pair)], ..Page::default() });
+    let compared = &data["pages"][0]["tabs"][0];
+    assert_eq!(compared["only"], serde_json::json!([[0, 0], [2, 0]]));
+    assert_eq!(compared["changes"], serde_json::json!([[], []]));
+}
+
+#[test]
 fn an_empty_page() {
     check(&Page::default());
     check(&Page {
