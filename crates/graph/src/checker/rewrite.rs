@@ -19,6 +19,8 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
+use crate::checker::races::races_of;
+
 use crate::{
     BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, Region, races,
 };
@@ -377,22 +379,18 @@ fn check_gone(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     if gone.iter().all(|&node| writes(node).next().is_none()) {
         return;
     }
-    // Who is still there and has let go of the bytes, as a graph inside it has, did not need them.
-    let lets_go = |node: NodeId, region: &Region| {
-        let image = groups.image.of(node).filter(|_| !emptied(node));
-        image.is_some_and(|image| {
-            !groups.after.operands(image).iter().any(|(still, _)| still.overlaps(region))
-        })
+    // What graphs inside nodes do not touch any more has been shown not to matter, when they were checked.
+    let operands = |node: NodeId| match groups.image.of(node) {
+        Some(image) if groups.after.node(image).kind.has_inner_graphs() => {
+            groups.after.operands(image)
+        }
+        _ => groups.before.operands(node),
     };
     let mut raced: FxHashMap<BufferId, NodeId> = FxHashMap::default();
-    for Race { first, second } in races(groups.before) {
-        let (a, b) = (groups.before.operands(first), groups.before.operands(second));
-        for (x, _) in &a {
-            for (y, _) in b.iter().filter(|(y, _)| x.overlaps(y)) {
-                if !lets_go(first, x) && !lets_go(second, y) {
-                    raced.entry(x.buffer).or_insert(second);
-                }
-            }
+    for Race { first, second } in races_of(groups.before, operands) {
+        let (a, b) = (operands(first), operands(second));
+        for (region, _) in a.iter().filter(|(x, _)| b.iter().any(|(y, _)| x.overlaps(y))) {
+            raced.entry(region.buffer).or_insert(second);
         }
     }
     for node in gone {
