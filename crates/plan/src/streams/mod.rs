@@ -29,7 +29,6 @@ use crate::cost::{Overheads, assumed};
 use crate::error::PlanError;
 use crate::lanes::{LaneInput, Lanes, lane_candidates};
 use crate::memory::{self, MAX_POOL_BYTES};
-use crate::simulate::simulate;
 
 /// How many streams a schedule may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,14 +120,13 @@ pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Sched
     candidates.extend(capped(&ordered, most, &costs, options.overheads)?);
     let work = costs.iter().fold(0u64, |sum, &ns| sum.saturating_add(ns));
     let wait_ns = options.overheads.handover_ns.max(work / (10 * costs.len().max(1) as u64));
-    let price = |schedule: &Schedule| {
-        let makespan = simulate(graph, schedule, &costs, options.overheads).makespan_ns;
-        let waits = schedule.wait_count() as u128 * u128::from(wait_ns);
-        u128::from(makespan) + waits / u128::from(schedule.streams.max(1))
+    let price = |candidate: &Candidate| {
+        let waits = candidate.waits.len() as u128 * u128::from(wait_ns);
+        let makespan = candidate.makespan(&costs, options.overheads);
+        u128::from(makespan) + waits / u128::from(candidate.streams.max(1))
     };
-    let schedules = candidates.into_iter().map(finished);
-    let cheapest = schedules.min_by_key(price);
-    Ok(cheapest.expect("there is one candidate at least"))
+    let cheapest = candidates.into_iter().min_by_key(price);
+    Ok(finished(cheapest.expect("there is one candidate at least")))
 }
 
 /// Where buffers lie, and the order that sharing bytes adds to the graph's.
@@ -195,6 +193,25 @@ struct Candidate {
     stream: Vec<StreamId>,
     streams: u32,
     waits: Vec<waits::Wait>,
+}
+
+impl Candidate {
+    /// What [`simulate`](crate::simulate::simulate) says of it, without steps and without reasons.
+    fn makespan(&self, costs: &[u64], overheads: Overheads) -> u64 {
+        let mut end = vec![0u64; self.order.len()];
+        let mut free = vec![0u64; self.streams as usize];
+        let mut waits = self.waits.iter().peekable();
+        for &node in &self.order {
+            let free = &mut free[self.stream[node.index()].index()];
+            while let Some((_, from)) = waits.next_if(|(to, _)| *to == node) {
+                *free = (*free).max(end[from.index()].saturating_add(overheads.handover_ns));
+            }
+            let cost = costs[node.index()].saturating_add(overheads.node_ns);
+            *free = free.saturating_add(cost);
+            end[node.index()] = *free;
+        }
+        free.into_iter().max().unwrap_or(0)
+    }
 }
 
 /// Nodes that are certainly independent of each other, as many as is easily known: those of a level, or those that nothing
@@ -282,4 +299,29 @@ fn on_streams(graph: &ComputeGraph, most: u32, lanes: &Lanes) -> Candidate {
         lanes.lane.iter().filter_map(|lane| number[lane.0 as usize]).collect();
     let waits = waits::waits(graph, &order, &stream, streams);
     Candidate { order, stream, streams, waits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::{Kind, generate};
+    use crate::simulate::simulate;
+
+    #[test]
+    fn candidates_are_judged_as_they_are_simulated() {
+        let overheads = Overheads { replay_ns: 0, node_ns: 10, handover_ns: 700 };
+        for kind in Kind::ALL {
+            let graph = generate(kind, 300, 1).unwrap();
+            let costs: Vec<u64> = (0..300).map(|node| 100 + node * 37 % 900).collect();
+            for candidate in capped(&graph, 3, &costs, overheads).unwrap() {
+                let schedule = Schedule {
+                    streams: candidate.streams,
+                    steps: waits::steps(&candidate.order, &candidate.stream, &candidate.waits),
+                    ..Schedule::default()
+                };
+                let run = simulate(&graph, &schedule, &costs, overheads);
+                assert_eq!(candidate.makespan(&costs, overheads), run.makespan_ns, "{kind}");
+            }
+        }
+    }
 }
