@@ -31,6 +31,15 @@ pub enum DeviceError {
         /// How many there are.
         count: u32,
     },
+    /// No device was asked for.
+    #[error("no device was asked for")]
+    None,
+    /// A device that was asked for more than once.
+    #[error("device {ordinal} was asked for twice")]
+    Twice {
+        /// The device.
+        ordinal: u32,
+    },
     /// A device that lacks something that everything here needs.
     #[error("device {ordinal} ({name}) has no {what}")]
     Lacks {
