@@ -21,7 +21,7 @@ pub use cuda::{CompileError, Cuda};
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
-pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER};
+pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
 pub use memory::{Memory, MemoryError};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};

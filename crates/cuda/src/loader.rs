@@ -5,8 +5,10 @@
 //! is looked for: the driver's version, every function in [`symbols`](crate::symbols), a device. What is wrong is a
 //! [`LoadError`] that names it.
 
+use std::env;
 use std::error::Error;
 use std::ffi::{OsString, c_int, c_uint};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -157,6 +159,37 @@ fn probe(names: impl Iterator<Item = OsString>) -> Result<Driver, LoadError> {
         Ok(devices) if devices > 0 => Ok(Driver { library, version, devices, _handle: handle }),
         _ => Err(LoadError::NoDevice),
     }
+}
+
+/// A library beside the driver, and where it was found.
+///
+/// Opens it for a moment: under the names that the toolkit and its packages use, on the library path and in the
+/// toolkit's folder.
+///
+/// # Errors
+/// What was tried, and what came of it.
+///
+/// ```
+/// match phonograph_cuda::find_library("cublas") {
+///     Ok(path) => println!("cuBLAS is {path}"),
+///     Err(problem) => println!("no cuBLAS: {problem}"),
+/// }
+/// ```
+pub fn find_library(name: &str) -> Result<String, String> {
+    let file = |version: &str| format!("lib{name}.so{version}");
+    let mut names: Vec<OsString> = [".13", ".12", ""].map(|v| file(v).into()).to_vec();
+    for toolkit in toolkits() {
+        for folder in ["lib64", "extras/CUPTI/lib64"] {
+            names.push(toolkit.join(folder).join(file("")).into());
+        }
+    }
+    open(names.into_iter()).map(|(found, _handle)| found)
+}
+
+/// The folders in which a toolkit may lie.
+pub(crate) fn toolkits() -> impl Iterator<Item = PathBuf> {
+    let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os);
+    named.map(PathBuf::from).chain(["/usr/local/cuda".into()])
 }
 
 /// Opens the first library that exists; else says what was tried.

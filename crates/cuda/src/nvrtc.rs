@@ -13,7 +13,7 @@ use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use libloading::Library;
 
 use crate::error::Version;
-use crate::loader::{function, open};
+use crate::loader::{function, open, toolkits};
 use crate::symbols;
 
 /// Why CUDA C cannot be compiled.
@@ -222,13 +222,10 @@ fn names() -> Vec<OsString> {
     }
     let mut names: Vec<OsString> =
         cudarc::get_lib_name_candidates("nvrtc").into_iter().map(OsString::from).collect();
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os);
-    for toolkit in toolkits.chain(["/usr/local/cuda".into()]) {
-        let folder = Path::new(&toolkit).join("lib64");
-        names.extend(
-            ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"]
-                .map(|name| folder.join(name).into()),
-        );
+    for toolkit in toolkits() {
+        let folder = toolkit.join("lib64");
+        let files = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
+        names.extend(files.map(|name| folder.join(name).into()));
     }
     names
 }

@@ -109,6 +109,9 @@ mod tests {
     #[test]
     fn the_lists_name_every_function_that_is_called() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        if !sources.exists() {
+            return eprintln!("skipped: the sources are not on this machine");
+        }
         for (prefix, list) in [("cu", DRIVER), ("nvrtc", NVRTC)] {
             let mut found = BTreeSet::new();
             called(&sources, prefix, &mut found);
