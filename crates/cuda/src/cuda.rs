@@ -221,10 +221,14 @@ impl Cuda {
 
     /// Makes `stream` wait for what was issued to another one before.
     fn order(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        if let Some(last) = self.last.as_ref().filter(|last| !last.is(stream)) {
-            let event = Event::new(last.device())?;
-            event.record(last)?;
-            stream.wait(&event)?;
+        match &self.last {
+            Some(last) if last.is(stream) => return Ok(()),
+            Some(last) => {
+                let event = Event::new(last.device())?;
+                event.record(last)?;
+                stream.wait(&event)?;
+            }
+            None => {}
         }
         self.last = Some(stream.clone());
         Ok(())

@@ -288,21 +288,34 @@ impl Drop for MemoryPool {
 }
 
 /// A context that is current on this thread for as long as this lives.
-pub(crate) struct Current(std::marker::PhantomData<*mut ()>);
+pub(crate) struct Current {
+    pushed: bool,
+    /// The guard belongs to its thread.
+    _thread: std::marker::PhantomData<*mut ()>,
+}
 
 impl Current {
     fn new(context: CUcontext) -> Result<Self, DriverError> {
-        // SAFETY: the caller's device keeps the context.
-        unsafe { call!(cuCtxPushCurrent_v2(context)) }?;
-        Ok(Self(std::marker::PhantomData))
+        // Asking is several times cheaper than pushing, and where a program keeps to one context it is all that is needed.
+        let mut present = ptr::null_mut();
+        // SAFETY: the driver is initialised.
+        unsafe { call!(cuCtxGetCurrent(&mut present)) }?;
+        let pushed = present != context;
+        if pushed {
+            // SAFETY: the caller's device keeps the context.
+            unsafe { call!(cuCtxPushCurrent_v2(context)) }?;
+        }
+        Ok(Self { pushed, _thread: std::marker::PhantomData })
     }
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
-        let mut popped = ptr::null_mut();
-        // SAFETY: `new` pushed a context on this thread; the guard cannot leave it.
-        log_drop(unsafe { call!(cuCtxPopCurrent_v2(&mut popped)) });
+        if self.pushed {
+            let mut popped = ptr::null_mut();
+            // SAFETY: `new` pushed a context on this thread; the guard cannot leave it.
+            log_drop(unsafe { call!(cuCtxPopCurrent_v2(&mut popped)) });
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Changes are collected and reach the driver with the next launch, once for each node that changed.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{
@@ -148,10 +149,14 @@ pub struct Exec {
     pub(crate) executable: Executable,
     pub(crate) _graph: Graph,
     pub(crate) ops: Vec<Op>,
+    /// The operations that changed since the last launch.
+    pub(crate) changed: Vec<OpId>,
     pub(crate) hosts: Vec<Box<HostCall>>,
     pub(crate) arenas: Vec<Memory>,
     pub(crate) memory: FxHashMap<BufferId, Memory>,
     pub(crate) pointer_slots: FxHashMap<BufferId, PointerSlot>,
+    /// The pointer slots without memory.
+    pub(crate) unbound: BTreeSet<BufferId>,
     pub(crate) scalar_slots: Vec<ScalarSlot>,
     pub(crate) events: FxHashMap<EventId, Event>,
     /// Of each node of the outermost graph, the driver's nodes that can be disabled; `None` where it cannot.
@@ -189,13 +194,13 @@ impl Exec {
             return Err(SetError::Type { slot, expected, given });
         }
         known.value = value;
-        for &(op, index) in &known.uses {
-            let op = &mut self.ops[op.0 as usize];
+        for &(id, index) in &known.uses {
+            let op = &mut self.ops[id.0 as usize];
             let Work::Kernel(launch) = &mut op.work else {
                 unreachable!("only kernels have scalar parameters")
             };
             launch.values[index] = SmallVec::from_slice(&[word(value)]);
-            op.changed = true;
+            note(op, id, &mut self.changed);
         }
         Ok(())
     }
@@ -218,14 +223,15 @@ impl Exec {
             return Err(SetError::TooSmall { buffer, needed, given });
         }
         slot.bound = Some(memory.clone());
+        self.unbound.remove(&buffer);
         let address = memory.address();
         for &place in &slot.uses {
-            let (Use::Parameter(op, ..)
-            | Use::Source(op, _)
-            | Use::Destination(op, _)
-            | Use::Filled(op, _)) = place;
-            let op = &mut self.ops[op.0 as usize];
-            op.changed = true;
+            let (Use::Parameter(id, ..)
+            | Use::Source(id, _)
+            | Use::Destination(id, _)
+            | Use::Filled(id, _)) = place;
+            let op = &mut self.ops[id.0 as usize];
+            note(op, id, &mut self.changed);
             match (&mut op.work, place) {
                 (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
                     launch.values[index] = SmallVec::from_slice(&[address + offset]);
@@ -263,16 +269,17 @@ impl Exec {
         Ok(())
     }
 
-    /// Hands the changes to the driver.
+    /// Hands the changes to the driver. O(changed operations).
     fn flush(&mut self) -> Result<(), DriverError> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
         let context = self.fault.device().context();
         let executable = self.executable.handle();
-        let mut current = None;
+        let _current = self.fault.device().enter()?;
         let mut pointers = Vec::new();
-        for op in self.ops.iter_mut().filter(|op| op.changed) {
-            if current.is_none() {
-                current = Some(self.fault.device().enter()?);
-            }
+        while let Some(&id) = self.changed.last() {
+            let op = &mut self.ops[id.0 as usize];
             // SAFETY: the executable lives, the node is of the graph that it was made of, and the parameters are of its
             // kind. The driver copies what they point to.
             unsafe {
@@ -290,19 +297,21 @@ impl Exec {
                 }
             }?;
             op.changed = false;
+            self.changed.pop();
         }
         Ok(())
     }
 
     /// Issues a run to the stream, after what was changed.
     pub(crate) fn launch(&mut self, stream: &Stream) -> Result<(), ReplayError> {
-        let unbound = self.pointer_slots.iter().filter(|(_, slot)| slot.bound.is_none());
-        if let Some(buffer) = unbound.map(|(&buffer, _)| buffer).min() {
+        if let Some(&buffer) = self.unbound.first() {
             return Err(ReplayError::Unbound(buffer));
         }
         self.flush()?;
         self.executable.launch(stream)?;
-        self.last = Some(stream.clone());
+        if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
+            self.last = Some(stream.clone());
+        }
         Ok(())
     }
 
@@ -330,6 +339,14 @@ impl Exec {
             (None, Some((node, error))) => fault(node, error),
             (None, None) => Ok(()),
         }
+    }
+}
+
+/// Notes a change of an operation, once.
+fn note(op: &mut Op, id: OpId, changed: &mut Vec<OpId>) {
+    if !op.changed {
+        op.changed = true;
+        changed.push(id);
     }
 }
 

@@ -27,16 +27,27 @@ pub(crate) struct Dependencies {
 }
 
 impl Dependencies {
-    /// Adds an edge; one that is there already is not added again, as the driver asks.
-    pub fn push(&mut self, node: CUgraphNode, from_port: u8, to_port: u8, programmatic: bool) {
-        let mut data = zeroed::<CUgraphEdgeData>();
-        (data.from_port, data.to_port, data.type_) = (from_port, to_port, u8::from(programmatic));
-        let known = self.nodes.iter().zip(&self.data).any(|(n, d)| *n == node && *d == data);
+    /// Adds an edge that is not there yet.
+    pub fn push(&mut self, node: CUgraphNode, data: CUgraphEdgeData) {
+        self.nodes.push(node);
+        self.data.push(data);
+    }
+
+    /// Adds a full edge, unless it is there already: the driver refuses an edge that is given twice.
+    pub fn push_full(&mut self, node: CUgraphNode) {
+        let full = edge_data(0, 0, false);
+        let known = self.nodes.iter().zip(&self.data).any(|(n, d)| *n == node && *d == full);
         if !known {
-            self.nodes.push(node);
-            self.data.push(data);
+            self.push(node, full);
         }
     }
+}
+
+/// The data of an edge, as the driver has it.
+pub(crate) fn edge_data(from_port: u8, to_port: u8, programmatic: bool) -> CUgraphEdgeData {
+    let mut data = zeroed::<CUgraphEdgeData>();
+    (data.from_port, data.to_port, data.type_) = (from_port, to_port, u8::from(programmatic));
+    data
 }
 
 impl Graph {

@@ -5,6 +5,7 @@
 
 /// Functions of the driver.
 pub(crate) const DRIVER: &[&str] = &[
+    "cuCtxGetCurrent",
     "cuCtxGetStreamPriorityRange",
     "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2",

@@ -20,7 +20,7 @@ use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::error::{Version, call};
 use crate::exec::{HostCall, Launch, call_host, is_on_host};
-use crate::graph::{Dependencies, Graph, add_node, params_of};
+use crate::graph::{Dependencies, Graph, add_node, edge_data, params_of};
 use crate::stream::Event;
 
 /// The first driver with a second body of `if` and with `switch`.
@@ -231,7 +231,7 @@ impl Lowering<'_> {
             .map_err(scope.refused(id))?;
         let set = self.setter(scope, scope.driver, id, handle, &value, after)?;
         let mut decided = Dependencies::default();
-        decided.push(set, 0, 0, false);
+        decided.push_full(set);
         let mut conditional = CUDA_CONDITIONAL_NODE_PARAMS {
             handle,
             type_: match node.kind {
@@ -261,9 +261,9 @@ impl Lowering<'_> {
                 // After everything in the body the value is read again.
                 let mut last = Dependencies::default();
                 let sinks = body.node_ids().filter(|&id| body.successors(id).is_empty());
-                sinks.flat_map(|id| inner.ends[id.index()].iter()).for_each(|&end| {
-                    last.push(end, 0, 0, false);
-                });
+                sinks
+                    .flat_map(|id| inner.ends[id.index()].iter())
+                    .for_each(|&end| last.push(end, edge_data(0, 0, false)));
                 self.setter(scope, inside, id, handle, &value, &last)?;
             }
         }

@@ -1,5 +1,7 @@
 //! Kernels: which function, with which parameters, launched how.
 
+use std::sync::Arc;
+
 use cudarc::driver::sys::{
     CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphNode, CUgraphNodeType, CUlaunchAttributeID,
     CUlaunchAttributeValue,
@@ -33,6 +35,14 @@ impl Attributes {
     }
 }
 
+/// A kernel that is bound by name.
+#[derive(Clone)]
+pub(super) struct Named {
+    function: Function,
+    parameter_sizes: Arc<[usize]>,
+    max_threads: u32,
+}
+
 impl Lowering<'_> {
     pub(super) fn kernel(
         &mut self,
@@ -53,29 +63,24 @@ impl Lowering<'_> {
         &mut self,
         scope: &Scope<'_>,
         id: NodeId,
-        name: &str,
+        name: &Arc<str>,
         node: &KernelNode,
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
-        let unbound = || InstantiateError::Unbound { node: scope.path(id), name: name.to_owned() };
-        let function = (*self.bindings.kernels.get(name).ok_or_else(unbound)?).clone();
+        let Named { function, parameter_sizes, max_threads } = self.bound(scope, id, name)?;
         let config = &node.config;
         if !config.is_known() {
             return Err(scope.unsupported(id, "the launch configuration is not known"));
         }
         let wrong = |problem: String| InstantiateError::Arguments { node: scope.path(id), problem };
-        if !self.target.devices.iter().any(|device| device.is(function.device())) {
-            return Err(wrong(format!("`{name}` is loaded on a device that is not open here")));
-        }
-        let sizes = function.parameter_sizes().map_err(scope.refused(id))?;
-        if sizes.len() != node.args.len() {
-            let (wants, given) = (sizes.len(), node.args.len());
+        if parameter_sizes.len() != node.args.len() {
+            let (wants, given) = (parameter_sizes.len(), node.args.len());
             return Err(wrong(format!(
                 "`{name}` has {wants} parameters, the node {given} arguments"
             )));
         }
         let mut values = Vec::with_capacity(node.args.len());
-        for (index, (arg, size)) in node.args.iter().zip(sizes).enumerate() {
+        for (index, (arg, size)) in node.args.iter().zip(&*parameter_sizes).enumerate() {
             let (value, given) = match *arg {
                 Arg::View(view, _) => (self.view(scope, id, index, &view)?, 8),
                 Arg::Region(region, _) => {
@@ -87,18 +92,17 @@ impl Lowering<'_> {
                     (self.slot(scope, index, slot), dtype.size())
                 }
             };
-            if given != size as u64 {
+            if given != *size as u64 {
                 let problem =
                     format!("parameter {index} of `{name}` has {size} bytes, the argument {given}");
                 return Err(wrong(problem));
             }
             values.push(smallvec![value]);
         }
-        let most = function.max_threads().map_err(scope.refused(id))?;
-        if config.threads() > u64::from(most) {
+        if config.threads() > u64::from(max_threads) {
             let threads = config.threads();
             return Err(wrong(format!(
-                "blocks of {threads} threads; `{name}` can have {most} on this device"
+                "blocks of {threads} threads; `{name}` can have {max_threads} on this device"
             )));
         }
         let shared_bytes = config.shared_mem_bytes;
@@ -106,6 +110,28 @@ impl Lowering<'_> {
         let launch =
             Launch { function, grid: config.grid, block: config.block, shared_bytes, values };
         self.launch(scope, id, launch, Attributes::of(config), after)
+    }
+
+    fn bound(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        name: &Arc<str>,
+    ) -> Result<Named, InstantiateError> {
+        if let Some(known) = self.named.get(name) {
+            return Ok(known.clone());
+        }
+        let unbound = || InstantiateError::Unbound { node: scope.path(id), name: name.to_string() };
+        let function = (*self.bindings.kernels.get(&**name).ok_or_else(unbound)?).clone();
+        if !self.target.devices.iter().any(|device| device.is(function.device())) {
+            let problem = format!("`{name}` is loaded on a device that is not open here");
+            return Err(InstantiateError::Arguments { node: scope.path(id), problem });
+        }
+        let parameter_sizes = function.parameter_sizes().map_err(scope.refused(id))?.into();
+        let max_threads = function.max_threads().map_err(scope.refused(id))?;
+        let named = Named { function, parameter_sizes, max_threads };
+        self.named.insert(name.clone(), named.clone());
+        Ok(named)
     }
 
     fn generated(

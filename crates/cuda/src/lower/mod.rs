@@ -29,7 +29,7 @@ use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::{DriverError, Version};
 use crate::exec::{Exec, HostCall, Op, OpId, PointerSlot, ScalarSlot, Use, Work, is_on_host};
-use crate::graph::{Dependencies, Executable, Graph, Refused, add_node};
+use crate::graph::{Dependencies, Executable, Graph, Refused, add_node, edge_data};
 use crate::memory::{Memory, Owner};
 use crate::stream::Event;
 
@@ -53,6 +53,8 @@ pub(crate) fn instantiate(
     }
     check_races(graph, &NodePath(Vec::new()))?;
     let device = &target.devices[0];
+    // Current for all of it, so that no node has to make it so.
+    let _current = device.enter()?;
     let driver_graph = Graph::new(device)?;
     let fault = Memory::on_host(target.owner, device, FAULT_WORDS as u64 * 8)?;
     let scalar_slots = graph.slots().iter();
@@ -72,6 +74,7 @@ pub(crate) fn instantiate(
         fault,
         fault_nodes: Vec::new(),
         host_fault: Arc::default(),
+        named: FxHashMap::default(),
         has_priorities: false,
         allocated: Vec::new(),
     };
@@ -102,7 +105,11 @@ pub(crate) fn instantiate(
             matches!(node.kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
         can_be_disabled.then_some(ends)
     });
+    let slots = lowering.pointer_slots.iter();
+    let unbound = slots.filter(|(_, slot)| slot.bound.is_none()).map(|(&buffer, _)| buffer);
     Ok(Exec {
+        unbound: unbound.collect(),
+        changed: Vec::new(),
         executable,
         switches: switches.collect(),
         _graph: driver_graph,
@@ -215,6 +222,8 @@ struct Lowering<'a> {
     fault: Memory,
     fault_nodes: Vec<(NodePath, u64)>,
     host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
+    /// What the driver says of the kernels that were bound by name, asked once.
+    named: FxHashMap<Arc<str>, kernel::Named>,
     has_priorities: bool,
     /// Buffers that allocation nodes made and no node has freed.
     allocated: Vec<BufferId>,
@@ -356,12 +365,11 @@ impl<'a> Lowering<'a> {
                         "a weak edge leads to it; devices before compute capability 9.0 have none";
                     return Err(scope.unsupported(id, reason));
                 }
-                for &end in &scope.ends[edge.from.index()] {
-                    after.push(end, edge.data.from_port, edge.data.to_port, programmatic);
-                }
+                let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
+                scope.ends[edge.from.index()].iter().for_each(|&end| after.push(end, data));
             }
             for from in reuse.get(&id).into_iter().flatten() {
-                scope.ends[from.index()].iter().for_each(|&end| after.push(end, 0, 0, false));
+                scope.ends[from.index()].iter().for_each(|&end| after.push_full(end));
             }
             scope.ends[id.index()] = self.node(scope, id, &after)?;
         }
