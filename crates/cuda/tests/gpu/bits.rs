@@ -82,16 +82,22 @@ fn elements(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
 /// As [`check`], where elements of float types may be different NaNs.
 #[track_caller]
 fn check_values(cuda: &mut phonograph_cuda::Cuda, case: &Case, types: &[(BufferId, DType)]) {
-    let schedule = Schedule::sequential(&case.graph);
-    let (expected, found) = (case.on_cpu(), case.on_cuda(cuda, &schedule));
-    for ((buffer, expected), found) in case.external().iter().zip(&expected).zip(&found) {
+    let found = case.on_cuda(cuda, &Schedule::sequential(&case.graph));
+    compare(case, types, &found);
+}
+
+/// The contents of the external buffers are the CPU's, but for which NaN a NaN is.
+#[track_caller]
+pub fn compare(case: &Case, types: &[(BufferId, DType)], found: &[Vec<u8>]) {
+    let expected = case.on_cpu();
+    for ((buffer, expected), found) in case.external().iter().zip(&expected).zip(found) {
         let dtype = types.iter().find(|(id, _)| id == buffer).map_or(DType::U8, |(_, t)| *t);
         let size = dtype.size() as usize;
         for (at, (a, b)) in expected.chunks(size).zip(found.chunks(size)).enumerate() {
             let name = &case.graph.buffer(*buffer).name;
             assert!(
                 a == b || is_nan(dtype, a) && is_nan(dtype, b),
-                "element {at} of {name} ({dtype}): {a:x?} on the CPU, {b:x?} on CUDA"
+                "element {at} of {name} ({dtype}): {a:x?} on the CPU, {b:x?} elsewhere"
             );
         }
     }
@@ -108,74 +114,82 @@ fn is_nan(dtype: DType, bytes: &[u8]) -> bool {
     }
 }
 
-/// Every operation on every type that has it, each stored as every type that can hold its result.
-fn operations() -> Vec<(Op, Vec<DType>, Vec<DType>)> {
+/// One expression of every operation on every type that has it, with three inputs of every type. Each result is an output,
+/// and some are stored as the types that only memory has, too.
+fn every_operation() -> Expr {
     use {BinaryOp as B, CompareOp as C, UnaryOp as U};
-    let [a, b, c] = [0, 1, 2].map(ValueId);
-    let mut ops = Vec::new();
-    for t in DType::ALL {
+    let inputs: Vec<DType> = DType::ALL.iter().flat_map(|&t| [t; 3]).collect();
+    let loads: Vec<Op> = (0..inputs.len() as u16).map(Op::Input).collect();
+    let mut candidates = Vec::new();
+    for (number, t) in (0..).zip(DType::ALL) {
+        let [a, b, c] = [0, 1, 2].map(|i| ValueId(3 * number + i));
         let unary = [U::Neg, U::Abs, U::Not, U::Exp, U::Log, U::Tanh, U::Erf, U::Sqrt, U::Floor];
-        ops.extend(unary.map(|op| (Op::Unary(op, a), vec![t])));
+        candidates.extend(unary.map(|op| Op::Unary(op, a)));
         let binary =
             [B::Add, B::Sub, B::Mul, B::Div, B::Rem, B::Min, B::Max, B::And, B::Or, B::Xor];
-        ops.extend(binary.map(|op| (Op::Binary(op, a, b), vec![t, t])));
+        candidates.extend(binary.map(|op| Op::Binary(op, a, b)));
         let compare = [C::Eq, C::Ne, C::Lt, C::Le, C::Gt, C::Ge];
-        ops.extend(compare.map(|op| (Op::Compare(op, a, b), vec![t, t])));
-        ops.extend(DType::ALL.map(|to| (Op::Cast(to, a), vec![t])));
-        ops.push((Op::Select(a, b, c), vec![DType::Bool, t, t]));
+        candidates.extend(compare.map(|op| Op::Compare(op, a, b)));
+        candidates.extend(DType::ALL.map(|to| Op::Cast(to, a)));
+        let truth = ValueId(3 * 8);
+        candidates.push(Op::Select(truth, b, c));
+        if t == DType::U32 {
+            candidates.push(Op::Philox { index: a, counter: b, key: c });
+        }
     }
-    let (index, counter, key) = (a, b, c);
-    ops.push((Op::Philox { index, counter, key }, vec![DType::U32; 3]));
-    let stored = |(op, inputs): (Op, Vec<DType>)| {
-        let fits = |&t: &DType| expression(op, &inputs, t).is_some();
-        let outputs: Vec<DType> = DType::ALL.into_iter().filter(fits).collect();
-        (!outputs.is_empty()).then_some((op, inputs, outputs))
+    let of = |ops: Vec<Op>, outputs| Expr::new(inputs.clone(), vec![], ops, outputs);
+    let fits = |&op: &Op| {
+        let ops = loads.iter().copied().chain([op]).collect();
+        of(ops, vec![(ValueId(0), DType::F32)]).is_ok()
     };
-    ops.into_iter().filter_map(stored).collect()
+    let ops: Vec<Op> = loads.iter().copied().chain(candidates.into_iter().filter(fits)).collect();
+    let plain = of(ops.clone(), vec![(ValueId(0), DType::F32)]).unwrap();
+    let results = (0..ops.len() as u16).map(ValueId);
+    let mut outputs: Vec<_> = results.map(|value| (value, plain.type_of(value))).collect();
+    for t in [DType::F16, DType::BF16, DType::U8] {
+        let wide = outputs.iter().filter(|(_, wide)| *wide == t.computed()).step_by(7);
+        let narrow: Vec<_> = wide.map(|&(value, _)| (value, t)).collect();
+        outputs.extend(narrow);
+    }
+    of(ops, outputs).unwrap()
 }
 
-fn expression(op: Op, inputs: &[DType], output: DType) -> Option<Expr> {
-    let mut ops: Vec<Op> = (0..inputs.len() as u16).map(Op::Input).collect();
-    ops.push(op);
-    let result = ValueId(inputs.len() as u16);
-    Expr::new(inputs.to_vec(), vec![], ops, vec![(result, output)]).ok()
+/// [`every_operation`] on inputs that hold all that is special.
+pub fn operations() -> (Case, Vec<(BufferId, DType)>) {
+    const COUNT: u64 = 20_000;
+    let mut b = GraphBuilder::new();
+    let (mut types, mut contents) = (Vec::new(), Vec::new());
+    let mut view = |b: &mut GraphBuilder, name: &str, dtype: DType| {
+        let buffer = b.external_buffer(name, (COUNT * dtype.size()) as usize);
+        types.push((buffer, dtype));
+        View::contiguous(buffer, dtype, &[COUNT]).unwrap()
+    };
+    let expr = every_operation();
+    assert!(expr.ops().len() > 180, "{}", expr.ops().len());
+    let mut inputs = Vec::new();
+    for (seed, &dtype) in expr.inputs().iter().enumerate() {
+        let input = view(&mut b, &format!("input {seed}"), dtype);
+        contents.push((input.buffer, elements(dtype, COUNT as usize, seed % 3)));
+        inputs.push(input);
+    }
+    let outputs: Vec<View> = expr
+        .outputs()
+        .iter()
+        .map(|&(value, dtype)| {
+            let op = expr.ops()[value.index()];
+            view(&mut b, &format!("{op:?} as {dtype}"), dtype)
+        })
+        .collect();
+    b.add_elementwise("all", Arc::new(expr), &inputs, &[], &outputs);
+    let mut case = Case::new(b.build().unwrap());
+    (case.contents, case.replays) = (contents, 1);
+    (case, types)
 }
 
 #[test]
 fn operations_give_the_same_bits() {
     let Some(mut cuda) = cuda() else { return };
-    const COUNT: u64 = 20_000;
-    let mut b = GraphBuilder::new();
-    let (mut types, mut contents) = (Vec::new(), Vec::new());
-    let mut sources = Vec::new();
-    for dtype in DType::ALL {
-        let views: [View; 3] = std::array::from_fn(|seed| {
-            let name = format!("{dtype} {seed}");
-            let buffer = b.external_buffer(&name, (COUNT * dtype.size()) as usize);
-            types.push((buffer, dtype));
-            contents.push((buffer, elements(dtype, COUNT as usize, seed)));
-            View::contiguous(buffer, dtype, &[COUNT]).unwrap()
-        });
-        sources.push((dtype, views));
-    }
-    let all = operations();
-    assert!(all.len() > 150, "{}", all.len());
-    for (op, inputs, outputs) in all {
-        let of = |t: DType| sources.iter().find(|(known, _)| *known == t).unwrap().1;
-        let inputs: Vec<View> = inputs.iter().enumerate().map(|(i, &t)| of(t)[i]).collect();
-        for dtype in outputs {
-            let types_in: Vec<DType> = inputs.iter().map(|v| v.dtype).collect();
-            let expr = expression(op, &types_in, dtype).unwrap();
-            let name = format!("{op:?} of {types_in:?}");
-            let out = b.external_buffer(&name, (COUNT * dtype.size()) as usize);
-            types.push((out, dtype));
-            let out = View::contiguous(out, dtype, &[COUNT]).unwrap();
-            b.add_elementwise(&name, Arc::new(expr), &inputs, &[], &[out]);
-        }
-    }
-    let mut case = Case::new(b.build().unwrap());
-    case.contents = contents;
-    case.replays = 1;
+    let (case, types) = operations();
     check_values(&mut cuda, &case, &types);
 }
 

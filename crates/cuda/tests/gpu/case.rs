@@ -50,7 +50,7 @@ impl Case {
     }
 
     /// What a buffer holds at first: what the case says, else numbers that differ.
-    fn first(&self, buffer: BufferId) -> Vec<u8> {
+    pub fn first(&self, buffer: BufferId) -> Vec<u8> {
         if let Some((_, bytes)) = self.contents.iter().find(|(id, _)| *id == buffer) {
             return bytes.clone();
         }
