@@ -1,8 +1,8 @@
 //! Replays and builds of chains and fork-joins of empty kernels, through the backend and through the driver alone, side by
 //! side in one run. Without a device it says so and measures nothing.
 //!
-//! - *launch*: the call that issues a replay. Interleaved, ours and the driver's in turn; medians.
-//! - *replay*: from the call to the end of the work, a node; medians, interleaved.
+//! - *launch*: the call that issues a replay, ours and the driver's of the same executable, in turn; medians.
+//! - *replay*: from the call to the end of the work, a node, of our graph and of the captured one, in turn; medians.
 //! - *build*: from nothing to an executable. The driver's is captured from a stream, ours is built from a graph.
 
 use std::ffi::c_void;
@@ -72,7 +72,7 @@ fn row(
     // The thread keeps to one context, as programs do.
     // SAFETY: the device keeps its context.
     unsafe { expect(sys::cuCtxSetCurrent(device.context())) };
-    let repeats = (2_000_000 / graph.node_count()).clamp(50, 10_000);
+    let repeats = (10_000_000 / graph.node_count()).clamp(50, 10_000);
     let (mut launch, mut raw_launch) = (Vec::new(), Vec::new());
     let (mut replay, mut raw_replay) = (Vec::new(), Vec::new());
     for turn in 0..repeats {
@@ -84,25 +84,27 @@ fn row(
                 stream.synchronize()?;
                 Ok([called, start.elapsed().as_nanos() as f64 / nodes])
             };
-        let driver = || {
+        let driver = |exec: CUgraphExec| {
             let start = Instant::now();
             // SAFETY: both handles live.
-            unsafe { expect(sys::cuGraphLaunch(raw.exec, stream.handle())) };
+            unsafe { expect(sys::cuGraphLaunch(exec, stream.handle())) };
             let called = start.elapsed().as_nanos() as f64;
             stream.synchronize().map(|()| [called, start.elapsed().as_nanos() as f64 / nodes])
         };
         // Whoever goes first pays for what the other left in the caches.
         let (a, b) = if turn % 2 == 0 {
             let a = ours(cuda, &mut exec)?;
-            (a, driver()?)
+            (a, driver(exec.handle())?)
         } else {
-            let b = driver()?;
+            let b = driver(exec.handle())?;
             (ours(cuda, &mut exec)?, b)
         };
         launch.push(a[0]);
-        replay.push(a[1]);
         raw_launch.push(b[0]);
-        raw_replay.push(b[1]);
+        if turn % 8 == 0 {
+            replay.push(a[1]);
+            raw_replay.push(driver(raw.exec)?[1]);
+        }
     }
     let (a, b) = (median(launch), median(raw_launch));
     let (c, d) = (median(replay), median(raw_replay));

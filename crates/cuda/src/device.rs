@@ -65,8 +65,9 @@ struct Inner {
     capability: (u32, u32),
     multiprocessors: u32,
     memory_bytes: u64,
-    context: PrimaryContext,
+    // Dropped before the context that it is in.
     memory: MemoryPool,
+    context: PrimaryContext,
 }
 
 /// A share of the device's primary context.

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraphNode,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec,
+    CUgraphNode,
 };
 use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
@@ -15,10 +16,10 @@ use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::device::zeroed;
+use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Executable, Graph};
-use crate::memory::{Memory, Owner};
+use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::Function;
 use crate::stream::{Event, Stream};
 
@@ -57,8 +58,10 @@ pub(crate) struct Op {
 
 pub(crate) enum Work {
     Kernel(Launch),
-    Copy(CUDA_MEMCPY3D),
-    Fill(CUDA_MEMSET_NODE_PARAMS),
+    /// A copy, and the context that it runs in.
+    Copy(CUDA_MEMCPY3D, CUcontext),
+    /// A fill, and the context that it runs in.
+    Fill(CUDA_MEMSET_NODE_PARAMS, CUcontext),
 }
 
 /// A kernel launch with the values of its parameters, each in whole words.
@@ -151,7 +154,7 @@ pub struct Exec {
     pub(crate) ops: Vec<Op>,
     /// The operations that changed since the last launch.
     pub(crate) changed: Vec<OpId>,
-    pub(crate) hosts: Vec<Box<HostCall>>,
+    pub(crate) hosts: Vec<Arc<HostCall>>,
     pub(crate) arenas: Vec<Memory>,
     pub(crate) memory: FxHashMap<BufferId, Memory>,
     pub(crate) pointer_slots: FxHashMap<BufferId, PointerSlot>,
@@ -161,19 +164,54 @@ pub struct Exec {
     pub(crate) events: FxHashMap<EventId, Event>,
     /// Of each node of the outermost graph, the driver's nodes that can be disabled; `None` where it cannot.
     pub(crate) switches: Box<[Option<SmallVec<[CUgraphNode; 1]>>]>,
-    /// Page-locked: what kernels note that they could not do.
-    pub(crate) fault: Memory,
-    /// The node of each number that a fault may name, and the rows that it has.
-    pub(crate) fault_nodes: Vec<(NodePath, u64)>,
+    /// What kernels note that they could not do, if any of them may.
+    pub(crate) faults: Option<Faults>,
     pub(crate) host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
+    pub(crate) device: Device,
     pub(crate) owner: Arc<Owner>,
     pub(crate) last: Option<Stream>,
+}
+
+/// What generated kernels note that they could not do.
+pub(crate) struct Faults {
+    /// On the device: a word that is not 0 once there was a fault.
+    pub lock: Memory,
+    /// Page-locked: the first fault.
+    pub record: Memory,
+    /// The node of each number that the record may name, and the rows that it has.
+    pub nodes: Vec<(NodePath, u64)>,
+}
+
+impl Faults {
+    /// The first fault since this was last asked. Everything that may write it has ended.
+    fn take(&self) -> Result<Option<(NodePath, KernelError)>, ReplayError> {
+        let record = self.record.address() as usize as *mut u64;
+        // SAFETY: the record is page-locked memory of so many words, which nothing writes to now.
+        let [number, position, value]: [u64; FAULT_WORDS] =
+            std::array::from_fn(|at| unsafe { record.add(at).read_volatile() });
+        let at = number.checked_sub(1).and_then(|at| self.nodes.get(at as usize));
+        let Some((node, rows)) = at else { return Ok(None) };
+        let zero = |memory: &Memory| memory.write(&vec![0u8; memory.bytes() as usize]);
+        for memory in [&self.record, &self.lock] {
+            zero(memory).map_err(|error| match error {
+                MemoryError::Driver(error) => error,
+                other => unreachable!("a write of as many bytes as there are: {other}"),
+            })?;
+        }
+        let (value, rows) = (value as i64, *rows);
+        Ok(Some((node.clone(), KernelError::Row { position, value, rows })))
+    }
 }
 
 // SAFETY: the driver's handles in it may be used from any thread, one at a time, which `&mut` sees to.
 unsafe impl Send for Exec {}
 
 impl Exec {
+    /// The driver's handle, for other users of the driver. Valid for as long as this value.
+    pub fn handle(&self) -> CUgraphExec {
+        self.executable.handle()
+    }
+
     /// The memory of an external buffer, or what is bound to a pointer slot.
     pub fn memory(&self, buffer: BufferId) -> Option<&Memory> {
         let slot = || self.pointer_slots.get(&buffer)?.bound.as_ref();
@@ -236,15 +274,15 @@ impl Exec {
                 (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
                     launch.values[index] = SmallVec::from_slice(&[address + offset]);
                 }
-                (Work::Copy(copy), Use::Source(_, offset)) => {
+                (Work::Copy(copy, _), Use::Source(_, offset)) => {
                     copy.srcDevice = address + offset;
                     copy.srcHost = (address + offset) as usize as *const _;
                 }
-                (Work::Copy(copy), Use::Destination(_, offset)) => {
+                (Work::Copy(copy, _), Use::Destination(_, offset)) => {
                     copy.dstDevice = address + offset;
                     copy.dstHost = (address + offset) as usize as *mut _;
                 }
-                (Work::Fill(fill), Use::Filled(_, offset)) => fill.dst = address + offset,
+                (Work::Fill(fill, _), Use::Filled(_, offset)) => fill.dst = address + offset,
                 _ => unreachable!("lowering notes uses with the operation they are of"),
             }
         }
@@ -259,7 +297,7 @@ impl Exec {
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), SetNodeError> {
         let nodes = self.switches.get(node.index()).ok_or(SetError::UnknownNode(node))?;
         let nodes = nodes.as_ref().ok_or(SetError::NotDisableable(node))?;
-        let _current = self.fault.device().enter()?;
+        let _current = self.device.enter()?;
         for &node in nodes {
             // SAFETY: the executable lives, and the node is of the graph that it was made of.
             unsafe {
@@ -274,9 +312,8 @@ impl Exec {
         if self.changed.is_empty() {
             return Ok(());
         }
-        let context = self.fault.device().context();
         let executable = self.executable.handle();
-        let _current = self.fault.device().enter()?;
+        let _current = self.device.enter()?;
         let mut pointers = Vec::new();
         while let Some(&id) = self.changed.last() {
             let op = &mut self.ops[id.0 as usize];
@@ -288,11 +325,11 @@ impl Exec {
                         let params = launch.params(&mut pointers);
                         call!(cuGraphExecKernelNodeSetParams_v2(executable, op.node, &params))
                     }
-                    Work::Copy(copy) => {
-                        call!(cuGraphExecMemcpyNodeSetParams(executable, op.node, copy, context))
+                    Work::Copy(copy, context) => {
+                        call!(cuGraphExecMemcpyNodeSetParams(executable, op.node, copy, *context))
                     }
-                    Work::Fill(fill) => {
-                        call!(cuGraphExecMemsetNodeSetParams(executable, op.node, fill, context))
+                    Work::Fill(fill, context) => {
+                        call!(cuGraphExecMemsetNodeSetParams(executable, op.node, fill, *context))
                     }
                 }
             }?;
@@ -320,24 +357,11 @@ impl Exec {
         if let Some(stream) = &self.last {
             stream.synchronize()?;
         }
-        let record = self.fault.address() as usize as *mut u64;
-        // SAFETY: the record is page-locked memory of so many words, and the wait above ends all that writes to it.
-        let words: [u64; FAULT_WORDS] = unsafe {
-            let words = std::array::from_fn(|at| record.add(at).read_volatile());
-            (0..FAULT_WORDS).for_each(|at| record.add(at).write_volatile(0));
-            words
-        };
+        let row = self.faults.as_ref().map_or(Ok(None), Faults::take)?;
         let host = self.host_fault.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let fault = |node, error| Err(ReplayError::Node { node, cause: NodeFault::Kernel(error) });
-        let [number, position, value] = words;
-        let at = number.checked_sub(1).and_then(|at| self.fault_nodes.get(at as usize));
-        match (at, host) {
-            (Some((node, rows)), _) => {
-                let (value, rows) = (value as i64, *rows);
-                fault(node.clone(), KernelError::Row { position, value, rows })
-            }
-            (None, Some((node, error))) => fault(node, error),
-            (None, None) => Ok(()),
+        match row.or(host) {
+            Some((node, error)) => Err(ReplayError::Node { node, cause: NodeFault::Kernel(error) }),
+            None => Ok(()),
         }
     }
 }

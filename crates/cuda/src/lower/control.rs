@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
 
 use cudarc::driver::sys::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType, CUgraphNode,
@@ -74,13 +75,13 @@ impl Lowering<'_> {
             buffers.push(address as usize as *mut u8);
         }
         let (path, fault) = (scope.path(id), self.host_fault.clone());
-        let mut call = Box::new(HostCall { path, prepared, buffers: buffers.into(), fault });
+        let call = Arc::new(HostCall { path, prepared, buffers: buffers.into(), fault });
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST);
         let mut host = zeroed::<cudarc::driver::sys::CUDA_HOST_NODE_PARAMS_v2>();
         host.fn_ = Some(call_host);
-        host.userData = (&raw mut *call).cast();
+        host.userData = Arc::as_ptr(&call).cast_mut().cast();
         params.__bindgen_anon_1.host = host;
-        // SAFETY: the user data is a boxed `HostCall`, which stays where it is and is kept by the `Exec`.
+        // SAFETY: the user data is a shared `HostCall`, which stays where it is, is only read, and is kept by the `Exec`.
         let node = unsafe { add_node(scope.driver, after, &mut params) };
         let node = node.map_err(scope.refused(id))?;
         self.hosts.push(call);

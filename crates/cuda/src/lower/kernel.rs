@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 use phonograph_graph::{
     Arg, BufferId, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId, View,
 };
-use phonograph_kernels::cuda::{self, Param};
+use phonograph_kernels::cuda::{self, FAULT_WORDS, Param};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Lowering, Scope};
@@ -17,8 +17,9 @@ use crate::bindings::InstantiateError;
 use crate::cuda::CompileError;
 use crate::device::{Device, zeroed};
 use crate::error::call;
-use crate::exec::{Launch, Use, Work, word};
+use crate::exec::{Faults, Launch, Use, Work, word};
 use crate::graph::{Dependencies, params_of};
+use crate::memory::Memory;
 use crate::module::Function;
 
 /// The launch attributes that are not in a kernel's parameters.
@@ -141,7 +142,7 @@ impl Lowering<'_> {
         node: &KernelNode,
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
-        let number = self.fault_nodes.len() as u32;
+        let number = self.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
         let kernel = cuda::kernel_with_id(node, number)
             .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
         let views: SmallVec<[View; 4]> = node
@@ -158,7 +159,16 @@ impl Lowering<'_> {
             _ => None,
         };
         if let Some(table) = rows {
-            self.fault_nodes.push((scope.path(id), table.shape().extents()[0]));
+            let faults = match &mut self.faults {
+                Some(faults) => faults,
+                None => {
+                    let (owner, device) = (self.target.owner, &self.target.devices[0]);
+                    let record = Memory::on_host(owner, device, FAULT_WORDS as u64 * 8)?;
+                    let lock = Memory::on_device(owner, device, 4)?;
+                    self.faults.insert(Faults { lock, record, nodes: Vec::new() })
+                }
+            };
+            faults.nodes.push((scope.path(id), table.shape().extents()[0]));
         }
         // Results are written where the last operand lies.
         let home = views.last().map(|view| view.buffer);
@@ -179,7 +189,10 @@ impl Lowering<'_> {
                     }
                 }],
                 Param::Words(words) => SmallVec::from_slice(words),
-                Param::Fault => smallvec![self.fault.address()],
+                Param::FaultLock => smallvec![self.faults.as_ref().map_or(0, |f| f.lock.address())],
+                Param::FaultRecord => {
+                    smallvec![self.faults.as_ref().map_or(0, |f| f.record.address())]
+                }
             });
         }
         let (grid, block) = ((kernel.blocks, 1, 1), (kernel.threads, 1, 1));

@@ -18,7 +18,6 @@ use phonograph_graph::{
     Buffer, BufferId, BufferRole, ComputeGraph, EdgeKind, EventId, NodeId, NodeKind, Schedule,
     SlotId, Space, Step, check, races,
 };
-use phonograph_kernels::cuda::FAULT_WORDS;
 use phonograph_runtime::cpu::NodePath;
 use phonograph_runtime::cpu::kernels::KernelError;
 use rustc_hash::FxHashMap;
@@ -28,7 +27,9 @@ use crate::bindings::{Bindings, InstantiateError};
 use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::{DriverError, Version};
-use crate::exec::{Exec, HostCall, Op, OpId, PointerSlot, ScalarSlot, Use, Work, is_on_host};
+use crate::exec::{
+    Exec, Faults, HostCall, Op, OpId, PointerSlot, ScalarSlot, Use, Work, is_on_host,
+};
 use crate::graph::{Dependencies, Executable, Graph, Refused, add_node, edge_data};
 use crate::memory::{Memory, Owner};
 use crate::stream::Event;
@@ -56,7 +57,6 @@ pub(crate) fn instantiate(
     // Current for all of it, so that no node has to make it so.
     let _current = device.enter()?;
     let driver_graph = Graph::new(device)?;
-    let fault = Memory::on_host(target.owner, device, FAULT_WORDS as u64 * 8)?;
     let scalar_slots = graph.slots().iter();
     let scalar_slots = scalar_slots
         .map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() })
@@ -71,8 +71,7 @@ pub(crate) fn instantiate(
         events: bindings.events.clone(),
         scalar_slots,
         pointer_slots: FxHashMap::default(),
-        fault,
-        fault_nodes: Vec::new(),
+        faults: None,
         host_fault: Arc::default(),
         named: FxHashMap::default(),
         has_priorities: false,
@@ -120,8 +119,8 @@ pub(crate) fn instantiate(
         pointer_slots: lowering.pointer_slots,
         scalar_slots: lowering.scalar_slots,
         events: lowering.events,
-        fault: lowering.fault,
-        fault_nodes: lowering.fault_nodes,
+        faults: lowering.faults,
+        device: device.clone(),
         host_fault: lowering.host_fault,
         owner: lowering.target.owner.clone(),
         last: None,
@@ -213,14 +212,13 @@ struct Lowering<'a> {
     target: Target<'a>,
     bindings: &'a Bindings<'a>,
     ops: Vec<Op>,
-    hosts: Vec<Box<HostCall>>,
+    hosts: Vec<Arc<HostCall>>,
     arenas: Vec<Memory>,
     memory: FxHashMap<BufferId, Memory>,
     events: FxHashMap<EventId, Event>,
     scalar_slots: Vec<ScalarSlot>,
     pointer_slots: FxHashMap<BufferId, PointerSlot>,
-    fault: Memory,
-    fault_nodes: Vec<(NodePath, u64)>,
+    faults: Option<Faults>,
     host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
     /// What the driver says of the kernels that were bound by name, asked once.
     named: FxHashMap<Arc<str>, kernel::Named>,

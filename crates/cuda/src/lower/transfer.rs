@@ -5,7 +5,7 @@ use std::ptr;
 
 use cudarc::driver::sys::{
     CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
-    CUgraphNode, CUgraphNodeType, CUmemorytype,
+    CUcontext, CUgraphNode, CUgraphNodeType, CUmemorytype,
 };
 use phonograph_graph::{BufferId, MemcpyNode, MemsetNode, NodeId, Pitched, Target};
 use smallvec::{SmallVec, smallvec};
@@ -22,7 +22,9 @@ struct End {
     slot: Option<BufferId>,
     offset: u64,
     on_host: bool,
+    /// The device that it is on; for host memory the first.
     device: u32,
+    context: CUcontext,
 }
 
 impl Lowering<'_> {
@@ -42,7 +44,8 @@ impl Lowering<'_> {
         let device = self.device_of(buffer, declared)?;
         let (base, slot) = self.resolve(scope, buffer);
         let (offset, on_host) = (end.offset, is_on_host(declared));
-        Ok(End { address: base + offset, slot, offset, on_host, device: device.ordinal() })
+        let (device, context) = (device.ordinal(), device.context());
+        Ok(End { address: base + offset, slot, offset, on_host, device, context })
     }
 
     pub(super) fn copy(
@@ -72,6 +75,8 @@ impl Lowering<'_> {
         let pitch =
             |end: &Pitched| if height > 1 || depth > 1 { end.pitch as usize } else { width };
         let rows = |end: &Pitched| if depth > 1 { end.slice_rows as usize } else { height };
+        // A copy with the host runs where the device's end is.
+        let context = if src.on_host { dst.context } else { src.context };
         let copy = CUDA_MEMCPY3D {
             srcXInBytes: 0,
             srcY: 0,
@@ -103,16 +108,13 @@ impl Lowering<'_> {
         self.note(src.slot, Use::Source(op, src.offset));
         self.note(dst.slot, Use::Destination(op, dst.offset));
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY);
-        let memcpy = CUDA_MEMCPY_NODE_PARAMS {
-            flags: 0,
-            reserved: 0,
-            copyCtx: self.target.devices[0].context(),
-            copyParams: copy,
-        };
+        let memcpy =
+            CUDA_MEMCPY_NODE_PARAMS { flags: 0, reserved: 0, copyCtx: context, copyParams: copy };
         params.__bindgen_anon_1.memcpy = memcpy;
         // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
-        let node =
-            unsafe { self.add(scope, scope.driver, id, after, &mut params, Work::Copy(copy)) }?;
+        let node = unsafe {
+            self.add(scope, scope.driver, id, after, &mut params, Work::Copy(copy, context))
+        }?;
         Ok(smallvec![node])
     }
 
@@ -156,12 +158,12 @@ impl Lowering<'_> {
             (memset.dst, memset.pitch, memset.value) = (fill.dst, fill.pitch, fill.value);
             (memset.elementSize, memset.width, memset.height) =
                 (fill.elementSize, fill.width, fill.height);
-            memset.ctx = self.target.devices[0].context();
+            memset.ctx = dst.context;
             let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET);
             params.__bindgen_anon_1.memset = memset;
             // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
             nodes.push(unsafe {
-                self.add(scope, scope.driver, id, after, &mut params, Work::Fill(fill))
+                self.add(scope, scope.driver, id, after, &mut params, Work::Fill(fill, dst.context))
             }?);
         }
         Ok(nodes)

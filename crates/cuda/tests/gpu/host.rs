@@ -67,7 +67,7 @@ fn expressions_give_the_bits_of_the_cpu_backend() {
                 vec![memory[at].as_mut_ptr() as usize as u64 + view.offset]
             }
             Param::Words(words) => words.clone(),
-            Param::Scalar(..) | Param::Fault => {
+            Param::Scalar(..) | Param::FaultLock | Param::FaultRecord => {
                 unreachable!("this expression has no other parameters")
             }
         })

@@ -558,3 +558,29 @@ fn kernels_by_name_are_checked_against_their_parameters() {
     check(&[x, x, double, n], 32, "parameter 2 of `axpy` has 4 bytes, the argument 8");
     check(&[x, x, a, n], 2048, "blocks of 2048 threads; `axpy` can have 1024 on this device");
 }
+
+#[test]
+fn two_devices_work_on_one_graph() {
+    let mut cuda = match phonograph_cuda::Cuda::on(&[0, 1]) {
+        Ok(cuda) => cuda,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let mut b = GraphBuilder::new();
+    let mut declare = |name: &str, device, role| {
+        let space = Space::Device(device);
+        b.declare(Buffer { name: name.into(), bytes: 4000, align: 256, role, space })
+    };
+    let x = declare("x", 0, BufferRole::External);
+    let far = declare("far", 1, BufferRole::Internal);
+    let kept = declare("kept", 1, BufferRole::External);
+    let all = |buffer| Region { buffer, offset: 0, bytes: 4000 };
+    let [xv, fv, kv] = [x, far, kept].map(|buffer| view(buffer, &[1000]));
+    b.add_region_copy("there", all(x), all(far));
+    b.add_elementwise("plus", add_one(), &[fv], &[], &[fv]);
+    b.add_elementwise("read a peer", add_one(), &[xv], &[], &[kv]);
+    let dst = Pitched::linear(Target::Buffer(kept), 100);
+    let (value, element_size, extent) = (7, 1, Extent::linear(64));
+    b.add_fill("fill", MemsetNode { dst, value, element_size, extent });
+    b.add_region_copy("back", all(far), all(x));
+    check(&mut cuda, &Case::new(b.build().unwrap()));
+}

@@ -67,12 +67,15 @@ pub enum Param {
     Scalar(usize, DType),
     /// A structure of 64-bit words: counts, extents, strides.
     Words(Vec<u64>),
-    /// The address of the record in which a kernel notes what it could not do; see [`FAULT_WORDS`].
-    Fault,
+    /// The address of a 32-bit word in device memory, 0 until the first fault: who sets it writes the record.
+    FaultLock,
+    /// The address of the record in which a kernel notes what it could not do; see [`FAULT_WORDS`]. It may be in host
+    /// memory that the device reaches, because it is only written.
+    FaultRecord,
 }
 
 /// Words of 64 bits in a fault record: 0 or one more than the number that identifies the node, then the position in the
-/// list of row numbers, then the row number found there (sign extended). Only the first fault of a replay is kept.
+/// list of row numbers, then the row number found there (sign extended). Only the first fault is kept.
 pub const FAULT_WORDS: usize = 3;
 
 /// Why there is no CUDA C for a kernel.

@@ -15,8 +15,9 @@ const COLUMNS: u32 = 128;
 /// The most ranges that the destination's rows are cut into: each goes through all numbers.
 const RANGES: u64 = 64;
 
-const FAULT: &str = "FN void fault(u64 *record, u64 node, u64 position, i64 value) {
-    if (atomicCAS_system(record, 0ull, node + 1ull) == 0ull) {
+const FAULT: &str = "FN void fault(u32 *lock, u64 *record, u64 node, u64 position, i64 value) {
+    if (atomicExch(lock, 1u) == 0u) {
+        record[0] = node + 1u;
         record[1] = position;
         record[2] = (u64)value;
     }
@@ -42,13 +43,13 @@ pub(super) fn gather(views: &[View], id: u32) -> CudaKernel {
     let (in_row, in_list, to) = (space.offset(0), space.offset(1), space.offset(2));
     let source = format!(
         "{prelude}{FAULT}
-extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}(const {element} *table, const {number} *numbers, {element} *out, u64 *record, Words s) {{
+extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}(const {element} *table, const {number} *numbers, {element} *out, u32 *lock, u64 *record, Words s) {{
     enter();
     const {index} n = ({index})s.w[0];
     for ({index} i = blockIdx.x * {THREADS}u + threadIdx.x; i < n; i += {THREADS}u * gridDim.x) {{
 {positions}        const i64 row = (i64)numbers[{in_list}];
         if (row < 0 || (u64)row >= s.w[{first}]) {{
-            fault(record, s.w[{first} + 2], c0, row);
+            fault(lock, record, s.w[{first} + 2], c0, row);
             continue;
         }}
         out[{to}] = table[(u64)row * s.w[{first} + 1] + {in_row}];
@@ -60,7 +61,8 @@ extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}(const {element
         Param::View(*table),
         Param::View(*numbers),
         Param::View(*output),
-        Param::Fault,
+        Param::FaultLock,
+        Param::FaultRecord,
         Param::Words(words),
     ];
     CudaKernel { source, blocks: space.blocks(), threads: THREADS, params }
@@ -88,7 +90,7 @@ pub(super) fn scatter_add(views: &[View], id: u32) -> CudaKernel {
     let ranges = rows.clamp(1, RANGES);
     let text = format!(
         "{prelude}{FAULT}
-extern \"C\" __global__ void __launch_bounds__({COLUMNS}) {ENTRY}(const {element} *source, const {number} *numbers, {element} *sum, u64 *record, Words s) {{
+extern \"C\" __global__ void __launch_bounds__({COLUMNS}) {ENTRY}(const {element} *source, const {number} *numbers, {element} *sum, u32 *lock, u64 *record, Words s) {{
     enter();
     __shared__ i64 list[{COLUMNS}];
     const {index} n = ({index})s.w[0];
@@ -104,7 +106,7 @@ extern \"C\" __global__ void __launch_bounds__({COLUMNS}) {ENTRY}(const {element
             const u64 mine = start + threadIdx.x;
             if (mine < count) {{
                 const i64 row = (i64)numbers[mine * s.w[{first} + 2]];
-                if (row < 0 || (u64)row >= rows) fault(record, s.w[{first} + 5], mine, row);
+                if (row < 0 || (u64)row >= rows) fault(lock, record, s.w[{first} + 5], mine, row);
                 list[threadIdx.x] = row;
             }}
             __syncthreads();
@@ -125,7 +127,8 @@ extern \"C\" __global__ void __launch_bounds__({COLUMNS}) {ENTRY}(const {element
         Param::View(*source),
         Param::View(*numbers),
         Param::View(*sum),
-        Param::Fault,
+        Param::FaultLock,
+        Param::FaultRecord,
         Param::Words(words),
     ];
     let blocks = (blocks_of_columns * ranges).clamp(1, 1 << 20) as u32;
