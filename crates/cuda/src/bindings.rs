@@ -28,8 +28,14 @@ impl<'a> Bindings<'a> {
     }
 
     /// The kernel that nodes call by this name. Its parameters are the node's arguments in order: the address of the first
-    /// element of a view, the address of the first byte of a region, the value of a scalar.
-    pub fn kernel(mut self, name: &'a str, function: &'a Function) -> Self {
+    /// element of a view, the address of the first byte of a region, the value of a scalar. Their number and sizes are
+    /// checked; what the kernel does with them cannot be.
+    ///
+    /// # Safety
+    /// In every node of the name, launched as the node says, the kernel touches no memory but the node's operands, each
+    /// within its bounds and with the access declared. Page-locked memory is in reach of a kernel, so one that strays may
+    /// change what the program holds.
+    pub unsafe fn kernel(mut self, name: &'a str, function: &'a Function) -> Self {
         self.kernels.insert(name, function);
         self
     }

@@ -23,6 +23,9 @@ use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::Function;
 use crate::stream::{Event, Stream};
 
+/// How much memory bound away is kept before a launch waits for those before it.
+const MAX_RETIRED: usize = 64;
+
 /// Why a replay failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
@@ -160,6 +163,8 @@ pub struct Exec {
     pub(crate) pointer_slots: FxHashMap<BufferId, PointerSlot>,
     /// The pointer slots without memory.
     pub(crate) unbound: BTreeSet<BufferId>,
+    /// Memory that was bound to slots and may be in use until the last launch is over.
+    pub(crate) retired: Vec<Memory>,
     pub(crate) scalar_slots: Vec<ScalarSlot>,
     pub(crate) events: FxHashMap<EventId, Event>,
     /// Of each node of the outermost graph, the driver's nodes that can be disabled; `None` where it cannot.
@@ -260,7 +265,8 @@ impl Exec {
         if given < needed {
             return Err(SetError::TooSmall { buffer, needed, given });
         }
-        slot.bound = Some(memory.clone());
+        // A replay that still runs uses what was bound before.
+        self.retired.extend(slot.bound.replace(memory.clone()));
         self.unbound.remove(&buffer);
         let address = memory.address();
         for &place in &slot.uses {
@@ -344,6 +350,9 @@ impl Exec {
         if let Some(&buffer) = self.unbound.first() {
             return Err(ReplayError::Unbound(buffer));
         }
+        if self.retired.len() > MAX_RETIRED {
+            self.wait()?;
+        }
         self.flush()?;
         self.executable.launch(stream)?;
         if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
@@ -352,11 +361,18 @@ impl Exec {
         Ok(())
     }
 
-    /// Waits for the runs issued so far and reports the first fault among them.
-    pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
+    /// Waits for the runs issued so far.
+    fn wait(&mut self) -> Result<(), DriverError> {
         if let Some(stream) = &self.last {
             stream.synchronize()?;
         }
+        self.retired.clear();
+        Ok(())
+    }
+
+    /// Waits for the runs issued so far and reports the first fault among them.
+    pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
+        self.wait()?;
         let row = self.faults.as_ref().map_or(Ok(None), Faults::take)?;
         let host = self.host_fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         match row.or(host) {

@@ -34,6 +34,8 @@ mod memory;
 mod module;
 mod nvrtc;
 mod stream;
+#[cfg(test)]
+mod stub;
 mod symbols;
 
 pub use bindings::{Bindings, InstantiateError};

@@ -226,31 +226,8 @@ pub(crate) unsafe fn function<F: Copy>(library: &Library, name: &str) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write;
-    use std::path::Path;
-    use std::process::Command;
-
     use super::*;
-
-    /// Builds a library that answers these functions with these C bodies, and all others of the list, but for `without`,
-    /// with success.
-    fn stub(folder: &Path, without: Option<&str>, bodies: &[(&str, &str)]) -> OsString {
-        let mut source = String::new();
-        let given = |name: &str| bodies.iter().find(|body| body.0 == name).map(|body| body.1);
-        for &name in symbols::DRIVER.iter().filter(|&&name| Some(name) != without) {
-            let body = given(name).unwrap_or("(int *p) { return 0; }");
-            writeln!(source, "unsigned {name}{body}").unwrap();
-        }
-        let (from, to) = (folder.join("stub.c"), folder.join("libstub.so"));
-        std::fs::write(&from, source).unwrap();
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .args([&to, &from])
-            .status()
-            .expect("a C compiler, which Rust's linker needs as well");
-        assert!(built.success());
-        to.into_os_string()
-    }
+    use crate::stub::stub;
 
     /// A stub driver of this version gives this error, or none.
     fn check(version: &str, without: Option<&str>, bodies: &[(&str, &str)], error: &str) {
@@ -258,7 +235,7 @@ mod tests {
         let version = format!("(int *v) {{ *v = {version}; return 0; }}");
         let mut all = vec![("cuDriverGetVersion", version.as_str())];
         all.extend(bodies);
-        let path = stub(folder.path(), without, &all);
+        let path = stub(folder.path(), symbols::DRIVER, without, &all);
         let found = probe([path.clone()].into_iter());
         let found = found.err().map_or(String::new(), |error| error.to_string());
         assert_eq!(found.replace(&*path.to_string_lossy(), "LIB"), error);

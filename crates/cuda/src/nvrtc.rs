@@ -129,10 +129,7 @@ impl Nvrtc {
     /// # Errors
     /// [`NvrtcError::NewerThanDriver`].
     pub fn check_driver(&self, driver: Version) -> Result<(), NvrtcError> {
-        if self.version > driver {
-            return Err(NvrtcError::NewerThanDriver { nvrtc: self.version, driver });
-        }
-        Ok(())
+        refuse_newer(self.version, driver)
     }
 
     /// Compiles a program to a cubin. Some 20 ms and more.
@@ -169,6 +166,10 @@ impl Nvrtc {
         }
         compiling.cubin()
     }
+}
+
+fn refuse_newer(nvrtc: Version, driver: Version) -> Result<(), NvrtcError> {
+    if nvrtc > driver { Err(NvrtcError::NewerThanDriver { nvrtc, driver }) } else { Ok(()) }
 }
 
 /// A program under compilation.
@@ -268,19 +269,29 @@ fn beside(library: &str, version: Version) -> Result<Option<Library>, NvrtcError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stub::stub;
 
     #[test]
     fn a_newer_compiler_than_the_driver_is_refused() {
-        let error = NvrtcError::NewerThanDriver {
-            nvrtc: Version { major: 13, minor: 1 },
-            driver: Version { major: 13, minor: 0 },
-        };
+        let [old, new] = [0, 1].map(|minor| Version { major: 13, minor });
+        assert_eq!(refuse_newer(old, old), Ok(()));
+        assert_eq!(refuse_newer(old, new), Ok(()));
         assert_eq!(
-            error.to_string(),
+            refuse_newer(new, old).unwrap_err().to_string(),
             "NVRTC 13.1 is newer than the driver, which is for CUDA 13.0; a new driver or an older NVRTC is needed"
         );
-        let names = ["/nowhere/libnvrtc.so".into()];
-        assert!(matches!(probe(names.into_iter()), Err(NvrtcError::NotFound(_))));
+    }
+
+    #[test]
+    fn a_library_that_is_missing_or_lacks_a_function_is_an_error_that_names_it() {
+        let none = ["/nowhere/libnvrtc.so".into()];
+        assert!(matches!(probe(none.into_iter()), Err(NvrtcError::NotFound(_))));
+        let folder = tempfile::tempdir().unwrap();
+        let without = symbols::NVRTC[2];
+        let path = stub(folder.path(), symbols::NVRTC, Some(without), &[]);
+        let library = path.to_string_lossy().into_owned();
+        let error = probe([path].into_iter()).unwrap_err();
+        assert_eq!(error, NvrtcError::MissingSymbol { library, symbol: without });
     }
 
     #[test]
@@ -295,11 +306,5 @@ mod tests {
         let wrong = nvrtc.compile(&program("extern \"C\" __global__ void k(int *p) { *p = q; }"));
         let wrong = wrong.unwrap_err().to_string();
         assert!(wrong.contains("identifier \"q\" is undefined"), "{wrong}");
-        let version = nvrtc.version();
-        let older = Version { minor: version.minor.wrapping_sub(1), ..version };
-        let older =
-            if version.minor == 0 { Version { major: version.major - 1, minor: 9 } } else { older };
-        assert!(nvrtc.check_driver(version).is_ok());
-        assert!(nvrtc.check_driver(older).is_err());
     }
 }

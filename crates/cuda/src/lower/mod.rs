@@ -109,6 +109,7 @@ pub(crate) fn instantiate(
     Ok(Exec {
         unbound: unbound.collect(),
         changed: Vec::new(),
+        retired: Vec::new(),
         executable,
         switches: switches.collect(),
         _graph: driver_graph,

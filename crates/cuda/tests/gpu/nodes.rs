@@ -545,7 +545,8 @@ fn kernels_by_name_are_checked_against_their_parameters() {
         }
         kernel.finish();
         let graph = b.build().unwrap();
-        let bindings = Bindings::new().kernel("axpy", &function);
+        // SAFETY: every graph with it is refused.
+        let bindings = unsafe { Bindings::new().kernel("axpy", &function) };
         let made = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings);
         let error = made.map(|_| ()).unwrap_err();
         assert!(matches!(error, InstantiateError::Arguments { .. }), "{error}");
@@ -583,4 +584,35 @@ fn two_devices_work_on_one_graph() {
     b.add_fill("fill", MemsetNode { dst, value, element_size, extent });
     b.add_region_copy("back", all(far), all(x));
     check(&mut cuda, &Case::new(b.build().unwrap()));
+}
+
+#[test]
+fn memory_that_is_bound_away_stays_until_its_replay_is_over() {
+    let Some(mut cuda) = cuda() else { return };
+    const COUNT: u64 = 1 << 22;
+    let mut b = GraphBuilder::new();
+    let output = b.slot_buffer("output", 4 * COUNT as usize, Access::ReadWrite);
+    let by = b.slot("by", 0.0f32);
+    let out = view(output, &[COUNT]);
+    let add = Expr::build(|e| e.output(e.input(DType::F32) + e.param(DType::F32))).unwrap();
+    let add: Arc<Expr> = add.into();
+    for _ in 0..20 {
+        b.add_elementwise("add", add.clone(), &[out], &[Arg::Slot(by)], &[out]);
+    }
+    let graph = b.build().unwrap();
+    let mut exec =
+        cuda.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
+    let stream = Stream::new(&cuda.devices()[0]).unwrap();
+    // Each memory is given up as soon as its replay is issued; the next must not be the same while that runs.
+    let kept = cuda.alloc(4 * COUNT).unwrap();
+    for round in 0..200 {
+        let memory = cuda.alloc(4 * COUNT).unwrap();
+        exec.set(by, round as f32).unwrap();
+        exec.bind(output, &memory).unwrap();
+        cuda.launch(&mut exec, &stream).unwrap();
+    }
+    exec.set(by, 1.0f32).unwrap();
+    exec.bind(output, &kept).unwrap();
+    cuda.replay(&mut exec).unwrap();
+    assert!(cuda.read::<f32>(&kept).unwrap().iter().all(|&v| v == 20.0));
 }
