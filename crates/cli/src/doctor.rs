@@ -1,12 +1,16 @@
 //! `phonograph doctor`: what works on this machine.
 
-use anyhow::Result;
-use phonograph::graph::{DType, Expr, GraphBuilder, Schedule, View};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::{Context, Result};
+use phonograph::cuda::{self, Device, Driver, Nvrtc, TESTED_DRIVER, find_library};
+use phonograph::graph::{BufferId, ComputeGraph, DType, Expr, GraphBuilder, Schedule, View};
 use phonograph::runtime::cpu::kernels::Registry;
 use phonograph::runtime::cpu::{Bindings, Cpu};
 use serde_json::json;
 
-use crate::{Answer, print, print_json};
+use crate::{Answer, harmless, print, print_json};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,48 +23,134 @@ pub fn run(args: &Args) -> Result<Answer> {
     let cores = std::thread::available_parallelism()?.get();
     let cpu = probe_cpu(u32::try_from(cores)?.min(64));
     let works = cpu.is_ok();
-    let said = match &cpu {
+    let cpu = match &cpu {
         Ok(()) => format!("works, {cores} workers by default"),
         Err(error) => format!("does not work: {error:#}"),
     };
+    let cuda = Cuda::look();
     let features = features();
     if args.json {
         print_json(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "cores": cores,
             "cpu_features": features,
-            "backends": { "cpu": { "works": works, "detail": said } },
+            "cuda": cuda.libraries.iter().map(|(name, said)| (*name, said.clone())).collect::<BTreeMap<_, _>>(),
+            "cuda_devices": cuda.devices,
+            "backends": {
+                "cpu": { "works": works, "detail": cpu },
+                "cuda": { "works": cuda.works, "detail": cuda.detail },
+            },
         }))?;
     } else {
         let version = env!("CARGO_PKG_VERSION");
         let target = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
         let features = if features.is_empty() { "none known".into() } else { features.join(", ") };
-        let text = format!(
-            "phonograph {version} on {target}\n  cores        {cores}\n  vector units {features}\n  backend cpu  {said}\n"
+        let mut text = format!(
+            "phonograph {version} on {target}\n  cores        {cores}\n  vector units {features}\n"
         );
-        print(text.as_bytes())?;
+        for (name, said) in &cuda.libraries {
+            writeln!(text, "  {name:<12} {said}")?;
+        }
+        for (at, device) in cuda.devices.iter().enumerate() {
+            let name = format!("device {at}");
+            writeln!(text, "  {name:<12} {device}")?;
+        }
+        write!(text, "  backend cpu  {cpu}\n  backend cuda {}\n", cuda.detail)?;
+        print(harmless(&text).as_bytes())?;
     }
     Ok(if works { Answer::Yes } else { Answer::No })
 }
 
-/// Replays a graph of one node and looks at what it computed.
-fn probe_cpu(workers: u32) -> Result<()> {
+/// What there is of CUDA, piece by piece, and whether it works as a whole.
+struct Cuda {
+    libraries: Vec<(&'static str, String)>,
+    devices: Vec<String>,
+    works: bool,
+    detail: String,
+}
+
+impl Cuda {
+    fn look() -> Self {
+        let driver = Driver::load();
+        let said = |found: Result<String, String>| match found {
+            Ok(found) => found,
+            Err(problem) => format!("no: {problem}"),
+        };
+        let nvrtc = Nvrtc::load().map(|nvrtc| format!("{} ({})", nvrtc.version(), nvrtc.library()));
+        let libraries = vec![
+            ("cuda driver", said(driver.clone().map(about).map_err(|e| e.to_string()))),
+            ("nvrtc", said(nvrtc.map_err(|e| e.to_string()))),
+            ("cupti", said(find_library("cupti"))),
+            ("cublas", said(find_library("cublas"))),
+        ];
+        let count = driver.map_or(0, Driver::devices);
+        let describe = |ordinal| match Device::open(ordinal) {
+            Ok(device) => {
+                let ((major, minor), name) = (device.capability(), device.name());
+                let (units, memory) = (device.multiprocessors(), device.memory_bytes() >> 20);
+                format!(
+                    "{name}, compute capability {major}.{minor}, {units} multiprocessors, {memory} MiB"
+                )
+            }
+            Err(error) => format!("cannot be opened: {error}"),
+        };
+        let devices = (0..count).map(describe).collect();
+        let (works, detail) = match probe_cuda() {
+            Ok(()) => (true, "works".to_owned()),
+            Err(error) => (false, format!("does not work: {error:#}")),
+        };
+        Self { libraries, devices, works, detail }
+    }
+}
+
+fn about(driver: &Driver) -> String {
+    let (version, library) = (driver.version(), driver.library());
+    if version < TESTED_DRIVER {
+        return format!(
+            "for CUDA {version} ({library}), older than tested, which is {TESTED_DRIVER}"
+        );
+    }
+    format!("for CUDA {version} ({library})")
+}
+
+/// The graph that backends are tried with: x + 1 on 1024 elements.
+fn probe() -> Result<(ComputeGraph, BufferId)> {
     let mut b = GraphBuilder::new();
     let x = b.external_buffer("x", 4096);
     let view = View::contiguous(x, DType::F32, &[1024])?;
     let add = Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0)))?;
     b.add_elementwise("add", add.into(), &[view], &[], &[view]);
-    let graph = b.build()?;
+    Ok((b.build()?, x))
+}
+
+fn check_probe(values: &[f32]) -> Result<()> {
+    anyhow::ensure!(values.iter().all(|&v| v == 2.0), "two replays of x + 1 gave {}", values[0]);
+    Ok(())
+}
+
+/// Replays a graph of one node on the first device and looks at what it computed.
+fn probe_cuda() -> Result<()> {
+    let (graph, x) = probe()?;
+    let mut cuda = cuda::Cuda::new()?;
+    let schedule = Schedule::sequential(&graph);
+    let mut exec = cuda.instantiate(&graph, &schedule, &cuda::Bindings::new())?;
+    cuda.replay(&mut exec)?;
+    cuda.replay(&mut exec)?;
+    let memory = exec.memory(x).context("the buffer has no memory")?;
+    check_probe(&cuda.read(memory)?)
+}
+
+/// Replays a graph of one node and looks at what it computed.
+fn probe_cpu(workers: u32) -> Result<()> {
+    let (graph, x) = probe()?;
     let mut cpu = Cpu::new(workers)?;
     let registry = Registry::new();
     let mut exec =
         cpu.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new(&registry))?;
     cpu.replay(&mut exec)?;
     cpu.replay(&mut exec)?;
-    let memory = exec.memory(x).ok_or_else(|| anyhow::anyhow!("the buffer has no memory"))?;
-    let values = cpu.slice::<f32>(memory)?;
-    anyhow::ensure!(values.iter().all(|&v| v == 2.0), "two replays of x + 1 gave {}", values[0]);
-    Ok(())
+    let memory = exec.memory(x).context("the buffer has no memory")?;
+    check_probe(cpu.slice(memory)?)
 }
 
 /// The vector extensions that matrix products and elementwise loops can use.

@@ -9,10 +9,13 @@
 //! - [`plan`]: analyses and planners;
 //! - [`kernels`]: operations composed of several nodes (softmax, losses, optimisers);
 //! - [`runtime`]: backends; [`runtime::cpu`] replays with real data on the CPU;
+//! - `cuda`, with the feature of that name: the CUDA backend, which builds graphs in the driver;
 //! - [`report`]: pictures, timelines and pages.
 #![forbid(unsafe_code)]
 
 pub use phonograph_capture as capture;
+#[cfg(feature = "cuda")]
+pub use phonograph_cuda as cuda;
 pub use phonograph_graph as graph;
 pub use phonograph_kernels as kernels;
 pub use phonograph_plan as plan;

@@ -1,0 +1,288 @@
+//! The backend: devices, the memory that graphs share, and the kernels compiled so far.
+
+use std::sync::Arc;
+
+use phonograph_graph::{ComputeGraph, Schedule};
+use phonograph_kernels::cuda::ENTRY;
+use phonograph_runtime::cpu::kernels::Element;
+use rustc_hash::FxHashMap;
+
+use crate::bindings::{Bindings, InstantiateError};
+use crate::cache::KernelCache;
+use crate::device::{Device, DeviceError};
+use crate::error::{DriverError, Version};
+use crate::exec::{Exec, ReplayError};
+use crate::loader::Driver;
+use crate::lower;
+use crate::memory::{Memory, MemoryError, Owner};
+use crate::module::{Function, Module, ModuleError};
+use crate::nvrtc::{Nvrtc, NvrtcError, Program};
+use crate::stream::{Event, Stream};
+
+/// CUDA devices as a backend.
+///
+/// Launches of one `Cuda` follow one another, on whatever streams they are issued, and reading or writing memory waits
+/// for them: what a program sees is what running one after another gives.
+///
+/// ```
+/// use phonograph_cuda::{Bindings, Cuda};
+/// use phonograph_graph::{Arg, DType, Expr, GraphBuilder, Schedule, View};
+///
+/// let mut b = GraphBuilder::new();
+/// let x = b.external_buffer("x", 16);
+/// let view = View::contiguous(x, DType::F32, &[4])?;
+/// let by = b.slot("by", 1.0f32);
+/// let add = Expr::build(|e| e.output(e.input(DType::F32) + e.param(DType::F32)))?;
+/// b.add_elementwise("add", add.into(), &[view], &[Arg::Slot(by)], &[view]);
+/// let graph = b.build()?;
+///
+/// let mut cuda = match Cuda::new() {
+///     Ok(cuda) => cuda,
+///     Err(error) => return Ok(println!("skipped: {error}")),
+/// };
+/// let memory = cuda.alloc(16)?;
+/// cuda.write(&memory, &[1.0f32, 2.0, 3.0, 4.0])?;
+/// let schedule = Schedule::sequential(&graph);
+/// let mut exec = cuda.instantiate(&graph, &schedule, &Bindings::new().memory(x, &memory))?;
+/// cuda.replay(&mut exec)?;
+/// exec.set(by, 10.0f32)?;
+/// cuda.replay(&mut exec)?;
+/// assert_eq!(cuda.read::<f32>(&memory)?, [12.0, 13.0, 14.0, 15.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Cuda {
+    driver: Version,
+    devices: Vec<Device>,
+    kernels: Kernels,
+    owner: Arc<Owner>,
+    stream: Stream,
+    /// Where the last launch was issued.
+    last: Option<Stream>,
+}
+
+impl Cuda {
+    /// The first device.
+    ///
+    /// # Errors
+    /// [`DeviceError`] says what this machine lacks.
+    pub fn new() -> Result<Self, DeviceError> {
+        Self::on(&[0])
+    }
+
+    /// Several devices, by their numbers. A graph's device 0 is the first of them; each can reach the others' memory.
+    ///
+    /// # Errors
+    /// [`DeviceError`] says what this machine lacks; [`DeviceError::None`] and [`DeviceError::Twice`] for lists that make no sense.
+    pub fn on(ordinals: &[u32]) -> Result<Self, DeviceError> {
+        let driver = Driver::load()?;
+        let devices: Vec<Device> =
+            ordinals.iter().map(|&ordinal| Device::open(ordinal)).collect::<Result<_, _>>()?;
+        let Some(first) = devices.first() else {
+            return Err(DeviceError::None);
+        };
+        for (at, device) in devices.iter().enumerate() {
+            if devices[..at].iter().any(|other| other.is(device)) {
+                return Err(DeviceError::Twice { ordinal: device.ordinal() });
+            }
+            for other in devices.iter().filter(|other| !other.is(device)) {
+                device.share_memory_with(other)?;
+            }
+        }
+        Ok(Self {
+            driver: driver.version(),
+            stream: Stream::new(first)?,
+            devices,
+            kernels: Kernels { cache: KernelCache::of_user(), loaded: FxHashMap::default() },
+            owner: Arc::new(Owner),
+            last: None,
+        })
+    }
+
+    /// Keeps compiled kernels in this cache instead of the user's.
+    pub fn with_cache(mut self, cache: KernelCache) -> Self {
+        self.kernels.cache = cache;
+        self
+    }
+
+    /// The devices, in the order in which graphs number them.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Zeroed memory of the first device.
+    pub fn alloc(&self, bytes: u64) -> Result<Memory, DriverError> {
+        Memory::on_device(&self.owner, &self.devices[0], bytes)
+    }
+
+    /// Zeroed memory of one of the devices, by its place among [`devices`](Self::devices).
+    ///
+    /// # Errors
+    /// [`DeviceError::Ordinal`] if there is no such place.
+    pub fn alloc_on(&self, place: u32, bytes: u64) -> Result<Memory, DeviceError> {
+        let count = self.devices.len() as u32;
+        let device = self.devices.get(place as usize);
+        let device = device.ok_or(DeviceError::Ordinal { ordinal: place, count })?;
+        Ok(Memory::on_device(&self.owner, device, bytes)?)
+    }
+
+    /// Zeroed page-locked memory of the host.
+    pub fn alloc_host(&self, bytes: u64) -> Result<Memory, DriverError> {
+        Memory::on_host(&self.owner, &self.devices[0], bytes)
+    }
+
+    /// The contents of memory, after all launches so far.
+    ///
+    /// # Errors
+    /// [`MemoryError::OtherDevice`] for memory of another `Cuda`, [`MemoryError::Size`] if it is not whole elements.
+    pub fn read<T: Element>(&mut self, memory: &Memory) -> Result<Vec<T>, MemoryError> {
+        self.settle(memory)?;
+        memory.read()
+    }
+
+    /// Replaces the contents of memory, after all launches so far.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read); [`MemoryError::Length`] unless there is a value for each element.
+    pub fn write<T: Element>(&mut self, memory: &Memory, values: &[T]) -> Result<(), MemoryError> {
+        self.settle(memory)?;
+        memory.write(values)
+    }
+
+    fn settle(&self, memory: &Memory) -> Result<(), MemoryError> {
+        if !memory.belongs_to(&self.owner) {
+            return Err(MemoryError::OtherDevice);
+        }
+        Ok(self.devices.iter().try_for_each(Device::synchronize)?)
+    }
+
+    /// Compiles a kernel of the user's for the first device. `name` is the function's, as `extern "C"` declares it.
+    ///
+    /// # Errors
+    /// [`CompileError`] with the compiler's messages, or without a compiler.
+    pub fn compile(&mut self, source: &str, name: &str) -> Result<Function, CompileError> {
+        let device = &self.devices[0];
+        let module = self.kernels.module(self.driver, device, name, source)?;
+        Ok(module.function(name)?)
+    }
+
+    /// Makes a graph ready to replay as `schedule` says.
+    ///
+    /// Everything that could be wrong is found here: the schedule goes through the checker, conflicting accesses must be
+    /// ordered, kernels must be bound and take their arguments, generated kernels are compiled, memory must be there.
+    pub fn instantiate(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        bindings: &Bindings<'_>,
+    ) -> Result<Exec, InstantiateError> {
+        let target = lower::Target {
+            driver: self.driver,
+            devices: &self.devices,
+            kernels: &mut self.kernels,
+            owner: &self.owner,
+        };
+        let mut exec = lower::instantiate(target, graph, schedule, bindings)?;
+        // What launches wait for includes this.
+        self.order(&self.stream.clone())?;
+        exec.executable.upload(&self.stream)?;
+        exec.last = Some(self.stream.clone());
+        Ok(exec)
+    }
+
+    /// Runs the graph once and returns when all of it is done.
+    ///
+    /// # Errors
+    /// [`ReplayError::Node`] for what a node could not do; the others have run, and the graph can be replayed again.
+    pub fn replay(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
+        self.launch(exec, &self.stream.clone())?;
+        exec.finish()
+    }
+
+    /// Issues a run of the graph to the stream, after all launches so far, and returns at once.
+    ///
+    /// # Errors
+    /// [`ReplayError`] for what is found before the launch; what a node could not do is said by [`finish`](Self::finish).
+    pub fn launch(&mut self, exec: &mut Exec, stream: &Stream) -> Result<(), ReplayError> {
+        if !Arc::ptr_eq(&exec.owner, &self.owner) {
+            return Err(ReplayError::OtherDevice);
+        }
+        self.order(stream)?;
+        exec.launch(stream)
+    }
+
+    /// Waits for the graph's launches so far.
+    ///
+    /// # Errors
+    /// [`ReplayError::Node`] for the first thing that a node could not do since this was last asked.
+    pub fn finish(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
+        exec.finish()
+    }
+
+    /// Makes `stream` wait for what was issued to another one before.
+    fn order(&mut self, stream: &Stream) -> Result<(), DriverError> {
+        match &self.last {
+            Some(last) if last.is(stream) => return Ok(()),
+            Some(last) => {
+                let event = Event::new(last.device())?;
+                event.record(last)?;
+                stream.wait(&event)?;
+            }
+            None => {}
+        }
+        self.last = Some(stream.clone());
+        Ok(())
+    }
+}
+
+/// Why a kernel of the user's cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// It does not compile, or there is no compiler.
+    #[error(transparent)]
+    Compile(#[from] NvrtcError),
+    /// It does not load.
+    #[error(transparent)]
+    Load(#[from] ModuleError),
+}
+
+/// Generated kernels by their source.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    cache: KernelCache,
+    loaded: FxHashMap<(u32, String), Function>,
+}
+
+impl Kernels {
+    /// The function of a generated source on a device.
+    pub fn function(
+        &mut self,
+        driver: Version,
+        device: &Device,
+        name: &str,
+        source: &str,
+    ) -> Result<Function, CompileError> {
+        let key = (device.ordinal(), source.to_owned());
+        if let Some(function) = self.loaded.get(&key) {
+            return Ok(function.clone());
+        }
+        let function = self.module(driver, device, name, source)?.function(ENTRY)?;
+        self.loaded.insert(key, function.clone());
+        Ok(function)
+    }
+
+    fn module(
+        &mut self,
+        driver: Version,
+        device: &Device,
+        name: &str,
+        source: &str,
+    ) -> Result<Module, CompileError> {
+        let nvrtc = Nvrtc::load()?;
+        nvrtc.check_driver(driver)?;
+        let program = Program { name, source, capability: device.capability() };
+        let cubin = self.cache.compile(nvrtc, &program)?;
+        // SAFETY: the compiler made it, whole; the cache gives back what was put in, of checked length and key.
+        Ok(unsafe { Module::from_cubin(device, &cubin) }?)
+    }
+}

@@ -1,0 +1,442 @@
+//! An instantiated graph: what its nodes refer to, and what can be changed between replays.
+//!
+//! Changes are collected and reach the driver with the next launch, once for each node that changed.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec,
+    CUgraphNode,
+};
+use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
+use phonograph_kernels::cuda::FAULT_WORDS;
+use phonograph_runtime::cpu::kernels::{KernelError, Operands, Prepared, Scratch};
+use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::device::{Device, zeroed};
+use crate::error::{DriverError, call, log_drop};
+use crate::graph::{Executable, Graph};
+use crate::memory::{Memory, MemoryError, Owner};
+use crate::module::Function;
+use crate::stream::{Event, Stream};
+
+/// How much memory bound away is kept before a launch waits for those before it.
+const MAX_RETIRED: usize = 64;
+
+/// Why a replay failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// The graph was instantiated by another [`Cuda`](crate::Cuda).
+    #[error("the graph was instantiated on another device")]
+    OtherDevice,
+    /// A pointer slot without memory.
+    #[error("pointer slot {0} has no memory bound to it")]
+    Unbound(BufferId),
+    /// A node failed. The others have run.
+    #[error("node {node}: {cause}")]
+    Node {
+        /// The node; for one in an inner graph, the way down to it.
+        node: NodePath,
+        /// What happened.
+        cause: NodeFault,
+    },
+    /// The driver refused, or reports what a kernel did wrong; after the latter the device is beyond use in this process.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// A place among the [`Exec`]'s operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OpId(pub u32);
+
+/// A node of the driver whose parameters may change between replays.
+pub(crate) struct Op {
+    pub node: CUgraphNode,
+    pub work: Work,
+    pub changed: bool,
+}
+
+pub(crate) enum Work {
+    Kernel(Launch),
+    /// A copy, and the context that it runs in.
+    Copy(CUDA_MEMCPY3D, CUcontext),
+    /// A fill, and the context that it runs in.
+    Fill(CUDA_MEMSET_NODE_PARAMS, CUcontext),
+}
+
+/// A kernel launch with the values of its parameters, each in whole words.
+pub(crate) struct Launch {
+    pub function: Function,
+    pub grid: (u32, u32, u32),
+    pub block: (u32, u32, u32),
+    pub shared_bytes: u32,
+    pub values: Vec<SmallVec<[u64; 1]>>,
+}
+
+impl Launch {
+    /// The driver's form. It points into `pointers`, which point into the values.
+    pub fn params(&self, pointers: &mut Vec<*mut std::ffi::c_void>) -> CUDA_KERNEL_NODE_PARAMS {
+        pointers.clear();
+        pointers.extend(self.values.iter().map(|value| value.as_ptr().cast_mut().cast()));
+        let mut params = zeroed::<CUDA_KERNEL_NODE_PARAMS>();
+        params.func = self.function.handle();
+        (params.gridDimX, params.gridDimY, params.gridDimZ) = self.grid;
+        (params.blockDimX, params.blockDimY, params.blockDimZ) = self.block;
+        params.sharedMemBytes = self.shared_bytes;
+        params.kernelParams = pointers.as_mut_ptr();
+        params
+    }
+}
+
+/// A host function with its operands. The driver holds its address.
+pub(crate) struct HostCall {
+    pub path: NodePath,
+    pub prepared: Prepared,
+    pub buffers: Box<[*mut u8]>,
+    pub fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
+}
+
+// SAFETY: the addresses lie in page-locked memory that the `Exec` holds; the function itself may be called from any thread.
+unsafe impl Send for HostCall {}
+// SAFETY: as above; a shared `HostCall` is only called, and its graph orders the calls.
+unsafe impl Sync for HostCall {}
+
+/// What the driver calls for a host node.
+///
+/// # Safety
+/// `data` is the address of a [`HostCall`] that lives as long as the executable.
+pub(crate) unsafe extern "C" fn call_host(data: *mut std::ffi::c_void) {
+    // SAFETY: the caller's promise.
+    let call = unsafe { &*data.cast::<HostCall>() };
+    let on = Operands { buffers: &call.buffers, scalars: &[], workspace: std::ptr::null_mut() };
+    let mut scratch = Scratch::new(call.prepared.scratch_bytes());
+    // SAFETY: the operands are whole buffers in memory that the `Exec` holds. The graph orders this call against every
+    // node that conflicts with it, launches of one `Cuda` follow one another, and what reads or writes the memory
+    // otherwise waits for them. A panic of the function is caught inside and comes back as an error.
+    let result = unsafe { call.prepared.run(&on, 0..call.prepared.tiles(), &mut scratch) };
+    if let Err(error) = result {
+        let mut fault = call.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.get_or_insert((call.path.clone(), error));
+    }
+}
+
+/// Where the address of a buffer goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Use {
+    /// A parameter of a kernel: this many bytes after the buffer's first.
+    Parameter(OpId, usize, u64),
+    Source(OpId, u64),
+    Destination(OpId, u64),
+    Filled(OpId, u64),
+}
+
+/// A pointer slot: what is bound, and every place of its address.
+pub(crate) struct PointerSlot {
+    pub bytes: u64,
+    pub on_host: bool,
+    pub bound: Option<Memory>,
+    /// What nodes name until memory is bound for the first time.
+    pub stand_in: Option<Memory>,
+    pub uses: Vec<Use>,
+}
+
+pub(crate) struct ScalarSlot {
+    pub dtype: DType,
+    pub value: Scalar,
+    pub uses: Vec<(OpId, usize)>,
+}
+
+/// A graph made ready to replay on a [`Cuda`](crate::Cuda). Keeps alive all that it touches.
+pub struct Exec {
+    // In the order in which they are dropped: what is launched before what it refers to.
+    pub(crate) executable: Executable,
+    pub(crate) _graph: Graph,
+    pub(crate) ops: Vec<Op>,
+    /// The operations that changed since the last launch.
+    pub(crate) changed: Vec<OpId>,
+    pub(crate) hosts: Vec<Arc<HostCall>>,
+    pub(crate) arenas: Vec<Memory>,
+    pub(crate) memory: FxHashMap<BufferId, Memory>,
+    pub(crate) pointer_slots: FxHashMap<BufferId, PointerSlot>,
+    /// The pointer slots without memory.
+    pub(crate) unbound: BTreeSet<BufferId>,
+    /// Memory that was bound to slots and may be in use until the last launch is over.
+    pub(crate) retired: Vec<Memory>,
+    pub(crate) scalar_slots: Vec<ScalarSlot>,
+    pub(crate) events: FxHashMap<EventId, Event>,
+    /// Of each node of the outermost graph, the driver's nodes that can be disabled; `None` where it cannot.
+    pub(crate) switches: Box<[Option<SmallVec<[CUgraphNode; 1]>>]>,
+    /// What kernels note that they could not do, if any of them may.
+    pub(crate) faults: Option<Faults>,
+    pub(crate) host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
+    pub(crate) device: Device,
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) last: Option<Stream>,
+}
+
+/// What generated kernels note that they could not do.
+pub(crate) struct Faults {
+    /// On the device: a word that is not 0 once there was a fault.
+    pub lock: Memory,
+    /// Page-locked: the first fault.
+    pub record: Memory,
+    /// The node of each number that the record may name, and the rows that it has.
+    pub nodes: Vec<(NodePath, u64)>,
+}
+
+impl Faults {
+    /// The first fault since this was last asked. Everything that may write it has ended.
+    fn take(&self) -> Result<Option<(NodePath, KernelError)>, ReplayError> {
+        let record = self.record.address() as usize as *mut u64;
+        // SAFETY: the record is page-locked memory of so many words, which nothing writes to now.
+        let [number, position, value]: [u64; FAULT_WORDS] =
+            std::array::from_fn(|at| unsafe { record.add(at).read_volatile() });
+        let at = number.checked_sub(1).and_then(|at| self.nodes.get(at as usize));
+        let Some((node, rows)) = at else { return Ok(None) };
+        let zero = |memory: &Memory| memory.write(&vec![0u8; memory.bytes() as usize]);
+        for memory in [&self.record, &self.lock] {
+            zero(memory).map_err(|error| match error {
+                MemoryError::Driver(error) => error,
+                other => unreachable!("a write of as many bytes as there are: {other}"),
+            })?;
+        }
+        let (value, rows) = (value as i64, *rows);
+        Ok(Some((node.clone(), KernelError::Row { position, value, rows })))
+    }
+}
+
+// SAFETY: the driver's handles in it may be used from any thread, one at a time, which `&mut` sees to.
+unsafe impl Send for Exec {}
+
+impl Exec {
+    /// The driver's handle, for other users of the driver. Valid for as long as this value.
+    pub fn handle(&self) -> CUgraphExec {
+        self.executable.handle()
+    }
+
+    /// The memory of an external buffer, or what is bound to a pointer slot.
+    pub fn memory(&self, buffer: BufferId) -> Option<&Memory> {
+        let slot = || self.pointer_slots.get(&buffer)?.bound.as_ref();
+        self.memory.get(&buffer).or_else(slot)
+    }
+
+    /// An event that the graph records or waits for.
+    pub fn event(&self, id: EventId) -> Option<&Event> {
+        self.events.get(&id)
+    }
+
+    /// Sets a scalar slot for the replays to come. O(uses of the slot).
+    pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
+        let value = value.into();
+        let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
+        let (expected, given) = (known.dtype, value.dtype());
+        if expected != given {
+            return Err(SetError::Type { slot, expected, given });
+        }
+        known.value = value;
+        for &(id, index) in &known.uses {
+            let op = &mut self.ops[id.0 as usize];
+            let Work::Kernel(launch) = &mut op.work else {
+                unreachable!("only kernels have scalar parameters")
+            };
+            launch.values[index] = SmallVec::from_slice(&[word(value)]);
+            note(op, id, &mut self.changed);
+        }
+        Ok(())
+    }
+
+    /// Binds memory to a pointer slot for the replays to come. O(bound buffers + uses of the slot).
+    pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), SetError> {
+        let slots = self.pointer_slots.iter();
+        let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
+        let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
+        let clash = taken.filter(|(_, m)| m.same_as(memory)).map(|(&id, _)| id).min();
+        let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
+        if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host {
+            return Err(SetError::OtherDevice);
+        }
+        if let Some(other) = clash {
+            return Err(SetError::Overlap { buffer, other });
+        }
+        let (needed, given) = (slot.bytes, memory.bytes());
+        if given < needed {
+            return Err(SetError::TooSmall { buffer, needed, given });
+        }
+        // A replay that still runs uses what was bound before.
+        self.retired.extend(slot.bound.replace(memory.clone()));
+        self.unbound.remove(&buffer);
+        let address = memory.address();
+        for &place in &slot.uses {
+            let (Use::Parameter(id, ..)
+            | Use::Source(id, _)
+            | Use::Destination(id, _)
+            | Use::Filled(id, _)) = place;
+            let op = &mut self.ops[id.0 as usize];
+            note(op, id, &mut self.changed);
+            match (&mut op.work, place) {
+                (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
+                    launch.values[index] = SmallVec::from_slice(&[address + offset]);
+                }
+                (Work::Copy(copy, _), Use::Source(_, offset)) => {
+                    copy.srcDevice = address + offset;
+                    copy.srcHost = (address + offset) as usize as *const _;
+                }
+                (Work::Copy(copy, _), Use::Destination(_, offset)) => {
+                    copy.dstDevice = address + offset;
+                    copy.dstHost = (address + offset) as usize as *mut _;
+                }
+                (Work::Fill(fill, _), Use::Filled(_, offset)) => fill.dst = address + offset,
+                _ => unreachable!("lowering notes uses with the operation they are of"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Enables or disables a node of the outermost graph for the replays to come. A disabled node does nothing; its
+    /// neighbours are ordered as before.
+    ///
+    /// # Errors
+    /// [`SetError::NotDisableable`] for nodes other than kernels, copies and fills.
+    pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), SetNodeError> {
+        let nodes = self.switches.get(node.index()).ok_or(SetError::UnknownNode(node))?;
+        let nodes = nodes.as_ref().ok_or(SetError::NotDisableable(node))?;
+        let _current = self.device.enter()?;
+        for &node in nodes {
+            // SAFETY: the executable lives, and the node is of the graph that it was made of.
+            unsafe {
+                call!(cuGraphNodeSetEnabled(self.executable.handle(), node, u32::from(enabled)))
+            }?;
+        }
+        Ok(())
+    }
+
+    /// Hands the changes to the driver. O(changed operations).
+    fn flush(&mut self) -> Result<(), DriverError> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        let executable = self.executable.handle();
+        let _current = self.device.enter()?;
+        let mut pointers = Vec::new();
+        while let Some(&id) = self.changed.last() {
+            let op = &mut self.ops[id.0 as usize];
+            // SAFETY: the executable lives, the node is of the graph that it was made of, and the parameters are of its
+            // kind. The driver copies what they point to.
+            unsafe {
+                match &op.work {
+                    Work::Kernel(launch) => {
+                        let params = launch.params(&mut pointers);
+                        call!(cuGraphExecKernelNodeSetParams_v2(executable, op.node, &params))
+                    }
+                    Work::Copy(copy, context) => {
+                        call!(cuGraphExecMemcpyNodeSetParams(executable, op.node, copy, *context))
+                    }
+                    Work::Fill(fill, context) => {
+                        call!(cuGraphExecMemsetNodeSetParams(executable, op.node, fill, *context))
+                    }
+                }
+            }?;
+            op.changed = false;
+            self.changed.pop();
+        }
+        Ok(())
+    }
+
+    /// Issues a run to the stream, after what was changed.
+    pub(crate) fn launch(&mut self, stream: &Stream) -> Result<(), ReplayError> {
+        if let Some(&buffer) = self.unbound.first() {
+            return Err(ReplayError::Unbound(buffer));
+        }
+        if self.retired.len() > MAX_RETIRED {
+            self.wait()?;
+        }
+        self.flush()?;
+        self.executable.launch(stream)?;
+        if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
+            self.last = Some(stream.clone());
+        }
+        Ok(())
+    }
+
+    /// Waits for the runs issued so far.
+    fn wait(&mut self) -> Result<(), DriverError> {
+        if let Some(stream) = &self.last {
+            stream.synchronize()?;
+        }
+        self.retired.clear();
+        Ok(())
+    }
+
+    /// Waits for the runs issued so far and reports the first fault among them.
+    pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
+        self.wait()?;
+        let row = self.faults.as_ref().map_or(Ok(None), Faults::take)?;
+        let host = self.host_fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match row.or(host) {
+            Some((node, error)) => Err(ReplayError::Node { node, cause: NodeFault::Kernel(error) }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Notes a change of an operation, once.
+fn note(op: &mut Op, id: OpId, changed: &mut Vec<OpId>) {
+    if !op.changed {
+        op.changed = true;
+        changed.push(id);
+    }
+}
+
+/// Why a node could not be enabled or disabled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetNodeError {
+    /// No such node, or not one that can be disabled.
+    #[error(transparent)]
+    Set(#[from] SetError),
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        // What runs uses the memory and the functions that are about to be released.
+        if let Some(stream) = &self.last {
+            log_drop(stream.synchronize());
+        }
+    }
+}
+
+impl std::fmt::Debug for Exec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exec")
+            .field("ops", &self.ops.len())
+            .field("hosts", &self.hosts.len())
+            .field("arenas", &self.arenas)
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A scalar as a kernel's parameter: its bytes in the low end of a word.
+pub(crate) fn word(scalar: Scalar) -> u64 {
+    match scalar {
+        Scalar::F32(v) => v.to_bits().into(),
+        Scalar::F64(v) => v.to_bits(),
+        Scalar::F16(v) => v.to_bits().into(),
+        Scalar::BF16(v) => v.to_bits().into(),
+        Scalar::I32(v) => (v as u32).into(),
+        Scalar::I64(v) => v as u64,
+        Scalar::U32(v) => v.into(),
+        Scalar::U8(v) => v.into(),
+        Scalar::Bool(v) => v.into(),
+    }
+}
+
+/// Whether a declared buffer lives in host memory.
+pub(crate) fn is_on_host(buffer: &Buffer) -> bool {
+    matches!(buffer.space, phonograph_graph::Space::Host { .. })
+}

@@ -1,0 +1,169 @@
+//! The driver's graphs: made node by node, instantiated, launched.
+//!
+//! A [`Graph`] owns the driver's graph with everything in it; graphs inside nodes are borrowed from it.
+
+use std::ptr;
+
+use cudarc::driver::sys::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphInstantiateResult,
+    CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
+};
+
+use crate::device::{Device, zeroed};
+use crate::error::{DriverError, call, log_drop};
+use crate::stream::Stream;
+
+/// A graph of the driver, with its nodes.
+pub(crate) struct Graph {
+    handle: CUgraph,
+    device: Device,
+}
+
+/// What a node waits for, each with the data of the edge.
+#[derive(Default)]
+pub(crate) struct Dependencies {
+    nodes: Vec<CUgraphNode>,
+    data: Vec<CUgraphEdgeData>,
+}
+
+impl Dependencies {
+    /// Adds an edge that is not there yet.
+    pub fn push(&mut self, node: CUgraphNode, data: CUgraphEdgeData) {
+        self.nodes.push(node);
+        self.data.push(data);
+    }
+
+    /// Adds a full edge, unless it is there already: the driver refuses an edge that is given twice.
+    pub fn push_full(&mut self, node: CUgraphNode) {
+        let full = edge_data(0, 0, false);
+        let known = self.nodes.iter().zip(&self.data).any(|(n, d)| *n == node && *d == full);
+        if !known {
+            self.push(node, full);
+        }
+    }
+}
+
+/// The data of an edge, as the driver has it.
+pub(crate) fn edge_data(from_port: u8, to_port: u8, programmatic: bool) -> CUgraphEdgeData {
+    let mut data = zeroed::<CUgraphEdgeData>();
+    (data.from_port, data.to_port, data.type_) = (from_port, to_port, u8::from(programmatic));
+    data
+}
+
+impl Graph {
+    pub fn new(device: &Device) -> Result<Self, DriverError> {
+        let _current = device.enter()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: 0 is the only flag there is.
+        unsafe { call!(cuGraphCreate(&mut handle, 0)) }?;
+        Ok(Self { handle, device: device.clone() })
+    }
+
+    pub fn handle(&self) -> CUgraph {
+        self.handle
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let current = self.device.enter();
+        // SAFETY: the handle is this value's own. Executables made of it do not need it.
+        log_drop(unsafe { call!(cuGraphDestroy(self.handle)) });
+        log_drop(current.map(drop));
+    }
+}
+
+/// Adds a node to a graph, or to one inside a node.
+///
+/// # Safety
+/// The graph lives, the dependencies are its nodes, and the parameters are those of a node of their type, with memory,
+/// functions and user data that live as long as the graph and its executables.
+pub(crate) unsafe fn add_node(
+    graph: CUgraph,
+    after: &Dependencies,
+    params: &mut CUgraphNodeParams,
+) -> Result<CUgraphNode, DriverError> {
+    let mut node = ptr::null_mut();
+    // SAFETY: the caller's promise; both lists are of the same length.
+    unsafe {
+        call!(cuGraphAddNode_v2(
+            &mut node,
+            graph,
+            after.nodes.as_ptr(),
+            after.data.as_ptr(),
+            after.nodes.len(),
+            params
+        ))
+    }?;
+    Ok(node)
+}
+
+/// The parameters of a node of this type, all others zero.
+pub(crate) fn params_of(kind: CUgraphNodeType) -> CUgraphNodeParams {
+    let mut params = zeroed::<CUgraphNodeParams>();
+    params.type_ = kind;
+    params
+}
+
+/// Why a graph could not be instantiated: the driver's error, its verdict, and the node if it names one.
+pub(crate) struct Refused {
+    pub error: DriverError,
+    pub verdict: CUgraphInstantiateResult,
+    pub node: CUgraphNode,
+}
+
+/// An instantiated graph.
+pub(crate) struct Executable {
+    handle: CUgraphExec,
+    device: Device,
+}
+
+// SAFETY: the handle may be used from any thread, one at a time, which `&mut` sees to.
+unsafe impl Send for Executable {}
+
+impl Executable {
+    /// Instantiates a graph. The flags are the driver's.
+    pub fn new(graph: &Graph, flags: u64) -> Result<Self, Refused> {
+        let refuse = |error| {
+            let verdict = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
+            Refused { error, verdict, node: ptr::null_mut() }
+        };
+        let _current = graph.device.enter().map_err(refuse)?;
+        let mut handle = ptr::null_mut();
+        let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
+        params.flags = flags;
+        // SAFETY: the graph lives.
+        let made =
+            unsafe { call!(cuGraphInstantiateWithParams(&mut handle, graph.handle, &mut params)) };
+        let (verdict, node) = (params.result_out, params.hErrNode_out);
+        made.map_err(|error| Refused { error, verdict, node })?;
+        Ok(Self { handle, device: graph.device.clone() })
+    }
+
+    pub fn handle(&self) -> CUgraphExec {
+        self.handle
+    }
+
+    /// Brings what the device needs of it there, so that the first launch costs no more than the others.
+    pub fn upload(&mut self, stream: &Stream) -> Result<(), DriverError> {
+        let _current = self.device.enter()?;
+        // SAFETY: both handles live.
+        unsafe { call!(cuGraphUpload(self.handle, stream.handle())) }
+    }
+
+    /// Issues a run of the graph to the stream.
+    pub fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
+        let _current = self.device.enter()?;
+        // SAFETY: both handles live.
+        unsafe { call!(cuGraphLaunch(self.handle, stream.handle())) }
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        let current = self.device.enter();
+        // SAFETY: the handle is this value's own; its owner has waited for its last launch.
+        log_drop(unsafe { call!(cuGraphExecDestroy(self.handle)) });
+        log_drop(current.map(drop));
+    }
+}

@@ -1,0 +1,52 @@
+//! The CUDA backend: graphs built in the driver node by node, and replayed.
+//!
+//! [`Cuda`] mirrors the CPU backend's device: [`Cuda::instantiate`] takes a graph, a schedule that its checker passes,
+//! and [`Bindings`]; [`Cuda::replay`] runs the [`Exec`] that comes of it. Expressions and library kernels become CUDA C
+//! ([`phonograph_kernels::cuda`], which says how exact they are), compiled by NVRTC and kept on disk; kernels by name are
+//! the user's, from PTX, cubin or CUDA C. Under this lie thin owned handles ([`Device`], [`Stream`], [`Event`], [`Module`],
+//! [`Memory`]), each of which gives its raw handle away for other users of the driver.
+//!
+//! # What it needs
+//!
+//! To build: nothing. To run: a driver for CUDA [`OLDEST_DRIVER`] or newer, and NVRTC for generated kernels. Both are
+//! opened at run time ([`Driver`], [`Nvrtc`]); what is missing is a typed error, never a panic. The bindings of `cudarc`
+//! are used, for one CUDA version and one way of loading, which the features of this crate only forward.
+//!
+//! # What differs from the CPU backend
+//!
+//! - Buffers in pageable host memory are refused; host functions get page-locked buffers only, and no pointer slots.
+//! - Allocation nodes really allocate, on the device, in the outermost graph.
+//! - An event that was never recorded does not hold up who waits for it, as the driver has it.
+//! - A node that fails (a row number out of range, a host function's error) does not stop the others.
+//! - A body of a conditional cannot hold host calls, events or allocations.
+//! - A driver that is newer than the bindings may answer with an error code that they do not know.
+
+mod bindings;
+mod cache;
+mod cuda;
+mod device;
+mod error;
+mod exec;
+mod graph;
+mod loader;
+mod lower;
+mod memory;
+mod module;
+mod nvrtc;
+mod stream;
+#[cfg(test)]
+mod stub;
+mod symbols;
+
+pub use bindings::{Bindings, InstantiateError};
+pub use cache::KernelCache;
+pub use cuda::{CompileError, Cuda};
+pub use device::{Device, DeviceError};
+pub use error::{DriverError, Version};
+pub use exec::{Exec, ReplayError, SetNodeError};
+pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
+pub use memory::{Memory, MemoryError};
+pub use module::{Function, Module, ModuleError};
+pub use nvrtc::{Nvrtc, NvrtcError, Program};
+pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+pub use stream::{Event, Stream};

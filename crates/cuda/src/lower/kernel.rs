@@ -1,0 +1,321 @@
+//! Kernels: which function, with which parameters, launched how.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{
+    CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphNode, CUgraphNodeType, CUlaunchAttributeID,
+    CUlaunchAttributeValue,
+};
+use phonograph_graph::{
+    Arg, BufferId, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId, View,
+};
+use phonograph_kernels::cuda::{self, FAULT_WORDS, Param};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Lowering, Scope};
+use crate::bindings::InstantiateError;
+use crate::cuda::CompileError;
+use crate::device::{Device, zeroed};
+use crate::error::call;
+use crate::exec::{Faults, Launch, Use, Work, word};
+use crate::graph::{Dependencies, params_of};
+use crate::memory::Memory;
+use crate::module::Function;
+
+/// The launch attributes that are not in a kernel's parameters.
+struct Attributes {
+    cluster: (u32, u32, u32),
+    cooperative: bool,
+    priority: i32,
+}
+
+impl Attributes {
+    fn of(config: &KernelConfig) -> Self {
+        let KernelConfig { cluster, cooperative, priority, .. } = *config;
+        Self { cluster, cooperative, priority }
+    }
+}
+
+/// A kernel that is bound by name.
+#[derive(Clone)]
+pub(super) struct Named {
+    function: Function,
+    parameter_sizes: Arc<[usize]>,
+    max_threads: u32,
+}
+
+impl Lowering<'_> {
+    pub(super) fn kernel(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        node: &KernelNode,
+        after: &Dependencies,
+    ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
+        match &node.kernel {
+            KernelRef::Named(name) => self.named(scope, id, name, node, after),
+            KernelRef::Elementwise(_) | KernelRef::Library(_) | KernelRef::Fused(_) => {
+                self.generated(scope, id, node, after)
+            }
+        }
+    }
+
+    fn named(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        name: &Arc<str>,
+        node: &KernelNode,
+        after: &Dependencies,
+    ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
+        let Named { function, parameter_sizes, max_threads } = self.bound(scope, id, name)?;
+        let config = &node.config;
+        if !config.is_known() {
+            return Err(scope.unsupported(id, "the launch configuration is not known"));
+        }
+        let wrong = |problem: String| InstantiateError::Arguments { node: scope.path(id), problem };
+        if parameter_sizes.len() != node.args.len() {
+            let (wants, given) = (parameter_sizes.len(), node.args.len());
+            return Err(wrong(format!(
+                "`{name}` has {wants} parameters, the node {given} arguments"
+            )));
+        }
+        let mut values = Vec::with_capacity(node.args.len());
+        for (index, (arg, size)) in node.args.iter().zip(&*parameter_sizes).enumerate() {
+            let (value, given) = match *arg {
+                Arg::View(view, _) => (self.view(scope, id, index, &view)?, 8),
+                Arg::Region(region, _) => {
+                    (self.address(scope, index, region.buffer, region.offset), 8)
+                }
+                Arg::Scalar(scalar) => (word(scalar), scalar.dtype().size()),
+                Arg::Slot(slot) => {
+                    let dtype = scope.graph.slot(slot).dtype();
+                    (self.slot(scope, index, slot), dtype.size())
+                }
+            };
+            if given != *size as u64 {
+                let problem =
+                    format!("parameter {index} of `{name}` has {size} bytes, the argument {given}");
+                return Err(wrong(problem));
+            }
+            values.push(smallvec![value]);
+        }
+        if config.threads() > u64::from(max_threads) {
+            let threads = config.threads();
+            return Err(wrong(format!(
+                "blocks of {threads} threads; `{name}` can have {max_threads} on this device"
+            )));
+        }
+        let shared_bytes = config.shared_mem_bytes;
+        function.allow_shared_bytes(shared_bytes).map_err(scope.refused(id))?;
+        let launch =
+            Launch { function, grid: config.grid, block: config.block, shared_bytes, values };
+        self.launch(scope, id, launch, Attributes::of(config), after)
+    }
+
+    fn bound(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        name: &Arc<str>,
+    ) -> Result<Named, InstantiateError> {
+        if let Some(known) = self.named.get(name) {
+            return Ok(known.clone());
+        }
+        let unbound = || InstantiateError::Unbound { node: scope.path(id), name: name.to_string() };
+        let function = (*self.bindings.kernels.get(&**name).ok_or_else(unbound)?).clone();
+        if !self.target.devices.iter().any(|device| device.is(function.device())) {
+            let problem = format!("`{name}` is loaded on a device that is not open here");
+            return Err(InstantiateError::Arguments { node: scope.path(id), problem });
+        }
+        let parameter_sizes = function.parameter_sizes().map_err(scope.refused(id))?.into();
+        let max_threads = function.max_threads().map_err(scope.refused(id))?;
+        let named = Named { function, parameter_sizes, max_threads };
+        self.named.insert(name.clone(), named.clone());
+        Ok(named)
+    }
+
+    fn generated(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        node: &KernelNode,
+        after: &Dependencies,
+    ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
+        let number = self.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
+        let kernel = cuda::kernel_with_id(node, number)
+            .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
+        let views: SmallVec<[View; 4]> = node
+            .args
+            .iter()
+            .filter_map(|arg| match arg {
+                Arg::View(view, _) => Some(*view),
+                _ => None,
+            })
+            .collect();
+        let rows = match node.kernel {
+            KernelRef::Library(LibraryKernel::Gather) => Some(&views[0]),
+            KernelRef::Library(LibraryKernel::ScatterAdd) => Some(&views[2]),
+            _ => None,
+        };
+        if let Some(table) = rows {
+            let faults = match &mut self.faults {
+                Some(faults) => faults,
+                None => {
+                    let (owner, device) = (self.target.owner, &self.target.devices[0]);
+                    let record = Memory::on_host(owner, device, FAULT_WORDS as u64 * 8)?;
+                    let lock = Memory::on_device(owner, device, 4)?;
+                    self.faults.insert(Faults { lock, record, nodes: Vec::new() })
+                }
+            };
+            faults.nodes.push((scope.path(id), table.shape().extents()[0]));
+        }
+        // Results are written where the last operand lies.
+        let home = views.last().map(|view| view.buffer);
+        let device = match home {
+            Some(buffer) => self.device_of(buffer, scope.graph.buffer(buffer))?,
+            None => &self.target.devices[0],
+        };
+        let function = self.compiled(scope, id, device, &kernel.source)?;
+        let mut values = Vec::with_capacity(kernel.params.len());
+        for (index, param) in kernel.params.iter().enumerate() {
+            values.push(match param {
+                Param::View(view) => smallvec![self.view(scope, id, index, view)?],
+                Param::Scalar(at, _) => smallvec![match node.args[*at] {
+                    Arg::Scalar(scalar) => word(scalar),
+                    Arg::Slot(slot) => self.slot(scope, index, slot),
+                    Arg::View(..) | Arg::Region(..) => {
+                        unreachable!("a scalar parameter is a scalar argument")
+                    }
+                }],
+                Param::Words(words) => SmallVec::from_slice(words),
+                Param::FaultLock => smallvec![self.faults.as_ref().map_or(0, |f| f.lock.address())],
+                Param::FaultRecord => {
+                    smallvec![self.faults.as_ref().map_or(0, |f| f.record.address())]
+                }
+            });
+        }
+        let (grid, block) = ((kernel.blocks, 1, 1), (kernel.threads, 1, 1));
+        let launch = Launch { function, grid, block, shared_bytes: 0, values };
+        let priority = node.config.priority;
+        let attributes = Attributes { cluster: (1, 1, 1), cooperative: false, priority };
+        self.launch(scope, id, launch, attributes, after)
+    }
+
+    /// The function of a generated source, compiled or found.
+    pub(super) fn compiled(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        device: &Device,
+        source: &str,
+    ) -> Result<Function, InstantiateError> {
+        let name = scope.graph.node(id).name.clone();
+        let driver = self.target.driver;
+        self.target.kernels.function(driver, device, &name, source).map_err(|problem| {
+            let node = scope.path(id);
+            match problem {
+                CompileError::Compile(source) => InstantiateError::Compile { node, source },
+                CompileError::Load(source) => InstantiateError::Load { node, source },
+            }
+        })
+    }
+
+    /// The address of a view's first element, as parameter `index` of the operation that comes next.
+    pub(super) fn view(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        index: usize,
+        view: &View,
+    ) -> Result<u64, InstantiateError> {
+        let address = self.address(scope, index, view.buffer, view.offset);
+        // An element that is not aligned would end the process's use of the device.
+        if !address.is_multiple_of(view.dtype.size()) && view.elements() > 0 {
+            let (dtype, buffer) = (view.dtype, view.buffer);
+            let reason = format!("an element of type {dtype} of {buffer} is not aligned");
+            return Err(scope.unsupported(id, reason));
+        }
+        Ok(address)
+    }
+
+    fn address(&mut self, scope: &Scope<'_>, index: usize, buffer: BufferId, offset: u64) -> u64 {
+        let (base, slot) = self.resolve(scope, buffer);
+        let op = self.next_op();
+        self.note(slot, Use::Parameter(op, index, offset));
+        base + offset
+    }
+
+    fn slot(&mut self, scope: &Scope<'_>, index: usize, slot: phonograph_graph::SlotId) -> u64 {
+        let op = self.next_op();
+        let slot = &mut self.scalar_slots[scope.slots[slot.index()].index()];
+        slot.uses.push((op, index));
+        word(slot.value)
+    }
+
+    fn launch(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        launch: Launch,
+        attributes: Attributes,
+        after: &Dependencies,
+    ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
+        let capability = launch.function.device().capability();
+        if attributes.cluster != (1, 1, 1) && capability < (9, 0) {
+            let reason =
+                "it launches in clusters, which devices before compute capability 9.0 do not have";
+            return Err(scope.unsupported(id, reason));
+        }
+        let node = self.kernel_node(scope, scope.driver, id, launch, after)?;
+        let set = |which, value: CUlaunchAttributeValue| {
+            // SAFETY: the node was just added, and the value is of the kind that the attribute has.
+            unsafe { call!(cuGraphKernelNodeSetAttribute(node, which, &value)) }
+                .map_err(scope.refused(id))
+        };
+        if attributes.cluster != (1, 1, 1) {
+            let mut value = zeroed::<CUlaunchAttributeValue>();
+            let (x, y, z) = attributes.cluster;
+            value.clusterDim =
+                cudarc::driver::sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+            set(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value)?;
+        }
+        if attributes.cooperative {
+            let mut value = zeroed::<CUlaunchAttributeValue>();
+            value.cooperative = 1;
+            set(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value)?;
+        }
+        if attributes.priority != 0 {
+            let mut value = zeroed::<CUlaunchAttributeValue>();
+            value.priority = attributes.priority;
+            set(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, value)?;
+            self.has_priorities = true;
+        }
+        Ok(smallvec![node])
+    }
+
+    /// Adds to `graph` a kernel node without attributes, for a node of `scope`.
+    pub(super) fn kernel_node(
+        &mut self,
+        scope: &Scope<'_>,
+        graph: CUgraph,
+        id: NodeId,
+        launch: Launch,
+        after: &Dependencies,
+    ) -> Result<CUgraphNode, InstantiateError> {
+        let _current = launch.function.device().enter()?;
+        let mut pointers = Vec::new();
+        let plain = launch.params(&mut pointers);
+        let mut kernel = zeroed::<CUDA_KERNEL_NODE_PARAMS_v3>();
+        kernel.func = plain.func;
+        (kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ) = launch.grid;
+        (kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ) = launch.block;
+        kernel.sharedMemBytes = plain.sharedMemBytes;
+        kernel.kernelParams = plain.kernelParams;
+        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
+        params.__bindgen_anon_1.kernel = kernel;
+        // SAFETY: the parameters point to as many values as the function has parameters, each at least as long, and the
+        // driver copies them; the function is held by the launch, which the `Exec` keeps.
+        unsafe { self.add(scope, graph, id, after, &mut params, Work::Kernel(launch)) }
+    }
+}

@@ -1,0 +1,189 @@
+//! Copies and fills.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use cudarc::driver::sys::{
+    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
+    CUcontext, CUgraphNode, CUgraphNodeType, CUmemorytype,
+};
+use phonograph_graph::{BufferId, MemcpyNode, MemsetNode, NodeId, Pitched, Target};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Lowering, Scope};
+use crate::bindings::InstantiateError;
+use crate::device::zeroed;
+use crate::exec::{Use, Work, is_on_host};
+use crate::graph::{Dependencies, params_of};
+
+/// One end of a copy or the destination of a fill.
+struct End {
+    address: u64,
+    slot: Option<BufferId>,
+    offset: u64,
+    on_host: bool,
+    /// The device that it is on; for host memory the first.
+    device: u32,
+    context: CUcontext,
+}
+
+impl Lowering<'_> {
+    fn end(
+        &self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        end: &Pitched,
+        what: &str,
+    ) -> Result<End, InstantiateError> {
+        let Target::Buffer(buffer) = end.target else {
+            let reason =
+                format!("the {what} names no declared buffer, so there is no memory to work on");
+            return Err(scope.unsupported(id, reason));
+        };
+        let declared = scope.graph.buffer(buffer);
+        let device = self.device_of(buffer, declared)?;
+        let (base, slot) = self.resolve(scope, buffer);
+        let (offset, on_host) = (end.offset, is_on_host(declared));
+        let (device, context) = (device.ordinal(), device.context());
+        Ok(End { address: base + offset, slot, offset, on_host, device, context })
+    }
+
+    pub(super) fn copy(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        node: &MemcpyNode,
+        after: &Dependencies,
+    ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
+        let src = self.end(scope, id, &node.src, "source of the copy")?;
+        let dst = self.end(scope, id, &node.dst, "destination of the copy")?;
+        if overlaps(node) {
+            return Err(scope.unsupported(id, "source and destination of the copy overlap"));
+        }
+        if node.extent.bytes() == 0 {
+            return self.empty(scope, id, after);
+        }
+        let between = !src.on_host && !dst.on_host && src.device != dst.device;
+        let kind = |end: &End| match (between, end.on_host) {
+            (true, _) => CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+            (false, true) => CUmemorytype::CU_MEMORYTYPE_HOST,
+            (false, false) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        };
+        let [width, height, depth] =
+            [node.extent.width, node.extent.height, node.extent.depth].map(|v| v as usize);
+        // A pitch says nothing where there is one row, and the driver wants none below the width.
+        let pitch =
+            |end: &Pitched| if height > 1 || depth > 1 { end.pitch as usize } else { width };
+        let rows = |end: &Pitched| if depth > 1 { end.slice_rows as usize } else { height };
+        // A copy with the host runs where the device's end is.
+        let context = if src.on_host { dst.context } else { src.context };
+        let copy = CUDA_MEMCPY3D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType: kind(&src),
+            srcHost: src.address as usize as *const c_void,
+            srcDevice: src.address,
+            srcArray: ptr::null_mut(),
+            reserved0: ptr::null_mut(),
+            srcPitch: pitch(&node.src),
+            srcHeight: rows(&node.src),
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType: kind(&dst),
+            dstHost: dst.address as usize as *mut c_void,
+            dstDevice: dst.address,
+            dstArray: ptr::null_mut(),
+            reserved1: ptr::null_mut(),
+            dstPitch: pitch(&node.dst),
+            dstHeight: rows(&node.dst),
+            WidthInBytes: width,
+            Height: height,
+            Depth: depth,
+        };
+        let op = self.next_op();
+        self.note(src.slot, Use::Source(op, src.offset));
+        self.note(dst.slot, Use::Destination(op, dst.offset));
+        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY);
+        let memcpy =
+            CUDA_MEMCPY_NODE_PARAMS { flags: 0, reserved: 0, copyCtx: context, copyParams: copy };
+        params.__bindgen_anon_1.memcpy = memcpy;
+        // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
+        let node = unsafe {
+            self.add(scope, scope.driver, id, after, &mut params, Work::Copy(copy, context))
+        }?;
+        Ok(smallvec![node])
+    }
+
+    pub(super) fn fill(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        node: &MemsetNode,
+        after: &Dependencies,
+    ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
+        let dst = self.end(scope, id, &node.dst, "fill")?;
+        if node.extent.bytes() == 0 {
+            return self.empty(scope, id, after);
+        }
+        let element = u64::from(node.element_size);
+        let (width, mut height, mut depth) =
+            (node.extent.width, node.extent.height, node.extent.depth);
+        let pitch = node.dst.pitch;
+        if depth > 1 && node.dst.slice_rows == height {
+            (height, depth) = (height * depth, 1);
+        }
+        let rows = height > 1 || depth > 1;
+        let slice = pitch * node.dst.slice_rows;
+        let steps = [dst.address, if rows { pitch } else { 0 }, if depth > 1 { slice } else { 0 }];
+        if steps.iter().any(|step| !step.is_multiple_of(element)) {
+            let reason =
+                format!("it fills with a pattern of {element} bytes where none is aligned");
+            return Err(scope.unsupported(id, reason));
+        }
+        let mut nodes = SmallVec::new();
+        for step in 0..depth {
+            let offset = step * slice;
+            let mut fill = zeroed::<CUDA_MEMSET_NODE_PARAMS>();
+            fill.dst = dst.address + offset;
+            fill.pitch = if height > 1 { pitch as usize } else { 0 };
+            (fill.value, fill.elementSize) = (node.value, element as u32);
+            (fill.width, fill.height) = ((width / element) as usize, height as usize);
+            let op = self.next_op();
+            self.note(dst.slot, Use::Filled(op, dst.offset + offset));
+            let mut memset = zeroed::<CUDA_MEMSET_NODE_PARAMS_v2>();
+            (memset.dst, memset.pitch, memset.value) = (fill.dst, fill.pitch, fill.value);
+            (memset.elementSize, memset.width, memset.height) =
+                (fill.elementSize, fill.width, fill.height);
+            memset.ctx = dst.context;
+            let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET);
+            params.__bindgen_anon_1.memset = memset;
+            // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
+            nodes.push(unsafe {
+                self.add(scope, scope.driver, id, after, &mut params, Work::Fill(fill, dst.context))
+            }?);
+        }
+        Ok(nodes)
+    }
+}
+
+/// Whether the ends of a copy within one buffer may share a byte.
+fn overlaps(node: &MemcpyNode) -> bool {
+    let (Some(src), Some(dst)) = (node.src.region(node.extent), node.dst.region(node.extent))
+    else {
+        return false;
+    };
+    if !src.overlaps(&dst) {
+        return false;
+    }
+    // Columns of the same rows: apart if their bytes are apart within a row, all the way round.
+    let (pitch, width) = (node.src.pitch, node.extent.width);
+    if node.extent.height == 1 && node.extent.depth == 1 || pitch != node.dst.pitch || pitch == 0 {
+        return true;
+    }
+    let apart = (node.dst.offset % pitch + pitch - node.src.offset % pitch) % pitch;
+    apart < width || pitch - apart < width
+}

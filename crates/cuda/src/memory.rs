@@ -1,0 +1,223 @@
+//! Memory that graphs work on: of a device, from its pool, or of the host, page-locked.
+//!
+//! A [`Memory`] is a handle that shares ownership. The bytes are reached through the [`Cuda`](crate::Cuda) that made it,
+//! which is borrowed exclusively meanwhile, by copies that wait for all work on the device: no reader sees half of what
+//! a replay writes, and no host function runs on bytes that are being replaced.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CU_MEMHOSTALLOC_DEVICEMAP;
+use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
+use phonograph_runtime::cpu::kernels::Element;
+
+use crate::device::Device;
+use crate::error::{DriverError, call, log_drop};
+
+/// What memory carries to be told from that of another [`Cuda`](crate::Cuda).
+#[derive(Debug)]
+pub(crate) struct Owner;
+
+/// Memory of a device or page-locked memory of the host. Clones are handles of the same memory.
+#[derive(Clone)]
+pub struct Memory(Arc<Allocation>);
+
+struct Allocation {
+    device: Device,
+    owner: Arc<Owner>,
+    address: u64,
+    bytes: u64,
+    on_host: bool,
+}
+
+/// Why memory could not be read or written as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// Memory that is not a whole number of elements.
+    #[error("{bytes} bytes are not whole elements of {element}")]
+    Size {
+        /// Bytes of the memory.
+        bytes: u64,
+        /// Bytes of an element.
+        element: u64,
+    },
+    /// More or fewer elements than the memory holds.
+    #[error("{given} elements for memory of {held}")]
+    Length {
+        /// How many were given.
+        given: u64,
+        /// How many there are.
+        held: u64,
+    },
+    /// Memory of another [`Cuda`](crate::Cuda).
+    #[error("the memory belongs to another device")]
+    OtherDevice,
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+impl Memory {
+    /// Zeroed memory of a device, from its pool. Aligned to 256 bytes.
+    pub(crate) fn on_device(
+        owner: &Arc<Owner>,
+        device: &Device,
+        bytes: u64,
+    ) -> Result<Self, DriverError> {
+        let _current = device.enter()?;
+        let (pool, stream) = (device.pool(), device.memory_stream());
+        let size = bytes.max(1) as usize;
+        let mut address = 0;
+        // SAFETY: pool and stream live as long as the device.
+        unsafe { call!(cuMemAllocFromPoolAsync(&mut address, size, pool, stream)) }?;
+        let memory = Self(Arc::new(Allocation {
+            device: device.clone(),
+            owner: owner.clone(),
+            address,
+            bytes,
+            on_host: false,
+        }));
+        // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
+        unsafe {
+            call!(cuMemsetD8Async(address, 0, size, stream))?;
+            call!(cuStreamSynchronize(stream))?;
+        }
+        Ok(memory)
+    }
+
+    /// Zeroed, page-locked memory of the host that every device reaches at the same address.
+    pub(crate) fn on_host(
+        owner: &Arc<Owner>,
+        device: &Device,
+        bytes: u64,
+    ) -> Result<Self, DriverError> {
+        let _current = device.enter()?;
+        let size = bytes.max(1) as usize;
+        let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+        let mut start = ptr::null_mut();
+        // SAFETY: a context is current; what is allocated is zeroed before anyone has it.
+        unsafe {
+            call!(cuMemHostAlloc(&mut start, size, flags))?;
+            ptr::write_bytes(start.cast::<u8>(), 0, size);
+        }
+        let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
+        Ok(Self(Arc::new(Allocation { device, owner, address, bytes, on_host: true })))
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// The device whose memory it is; of page-locked host memory, the device that it was made on.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Whether it is memory of the host.
+    pub fn is_on_host(&self) -> bool {
+        self.0.on_host
+    }
+
+    /// The address on the device, for other users of the driver. Valid for as long as this handle or a clone of it.
+    pub fn address(&self) -> u64 {
+        self.0.address
+    }
+
+    /// Whether both handles are of the same memory.
+    pub fn same_as(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The contents, after all work issued to the device so far.
+    ///
+    /// # Errors
+    /// [`MemoryError::Size`] if the memory is not whole elements.
+    pub(crate) fn read<T: Element>(&self) -> Result<Vec<T>, MemoryError> {
+        let count = self.elements::<T>()?;
+        self.0.device.synchronize()?;
+        let mut values: Vec<T> = Vec::with_capacity(count);
+        let bytes = count * size_of::<T>();
+        let _current = self.0.device.enter()?;
+        if bytes > 0 {
+            // SAFETY: the vector has room for the bytes, which are all of the memory; the wait ends the copy before the
+            // vector is used. Any bytes are a `T`, so all elements are initialised. The driver finds out by the address
+            // where host memory lies.
+            unsafe {
+                let stream = self.0.device.memory_stream();
+                call!(cuMemcpyDtoHAsync_v2(
+                    values.as_mut_ptr().cast(),
+                    self.0.address,
+                    bytes,
+                    stream
+                ))?;
+                call!(cuStreamSynchronize(stream))?;
+                values.set_len(count);
+            }
+        }
+        Ok(values)
+    }
+
+    /// Replaces the contents, after all work issued to the device so far.
+    ///
+    /// # Errors
+    /// [`MemoryError::Length`] unless there is a value for each element.
+    pub(crate) fn write<T: Element>(&self, values: &[T]) -> Result<(), MemoryError> {
+        let held = self.elements::<T>()? as u64;
+        if values.len() as u64 != held {
+            return Err(MemoryError::Length { given: values.len() as u64, held });
+        }
+        self.0.device.synchronize()?;
+        let _current = self.0.device.enter()?;
+        if !values.is_empty() {
+            // SAFETY: the slice has exactly as many bytes as the memory, and the wait ends the copy before the borrow.
+            unsafe {
+                let stream = self.0.device.memory_stream();
+                let bytes = size_of_val(values);
+                call!(cuMemcpyHtoDAsync_v2(self.0.address, values.as_ptr().cast(), bytes, stream))?;
+                call!(cuStreamSynchronize(stream))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it was made by the same [`Cuda`](crate::Cuda).
+    pub(crate) fn belongs_to(&self, owner: &Arc<Owner>) -> bool {
+        Arc::ptr_eq(&self.0.owner, owner)
+    }
+
+    fn elements<T: Element>(&self) -> Result<usize, MemoryError> {
+        let (bytes, element) = (self.0.bytes, size_of::<T>() as u64);
+        if bytes.is_multiple_of(element) {
+            Ok((bytes / element) as usize)
+        } else {
+            Err(MemoryError::Size { bytes, element })
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let current = self.device.enter();
+        // SAFETY: the allocation is this value's own. Whatever runs on it holds a handle until it is complete, so nothing
+        // uses it any more.
+        log_drop(unsafe {
+            if self.on_host {
+                call!(cuMemFreeHost(self.address as usize as *mut _))
+            } else {
+                call!(cuMemFreeAsync(self.address, self.device.memory_stream()))
+            }
+        });
+        log_drop(current.map(drop));
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("bytes", &self.0.bytes)
+            .field("on_host", &self.0.on_host)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,156 @@
+//! Streams and events.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags};
+
+use crate::device::Device;
+use crate::error::{DriverError, call, log_drop};
+
+/// A stream: work on it runs in the order it was issued. It does not synchronise with the legacy default stream. Clones
+/// are handles of the same stream.
+#[derive(Clone)]
+pub struct Stream(Arc<StreamInner>);
+
+struct StreamInner {
+    handle: CUstream,
+    device: Device,
+}
+
+// SAFETY: a stream handle may be used from any thread and from several at once.
+unsafe impl Send for StreamInner {}
+// SAFETY: as above.
+unsafe impl Sync for StreamInner {}
+
+impl Stream {
+    /// A stream of normal priority.
+    pub fn new(device: &Device) -> Result<Self, DriverError> {
+        Self::with_priority(device, 0)
+    }
+
+    /// A stream with a priority from [`Device::priorities`]; the driver takes the nearest that there is.
+    pub fn with_priority(device: &Device, priority: i32) -> Result<Self, DriverError> {
+        let _current = device.enter()?;
+        let mut handle = ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is current.
+        unsafe { call!(cuStreamCreateWithPriority(&mut handle, flags, priority)) }?;
+        Ok(Self(Arc::new(StreamInner { handle, device: device.clone() })))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The driver's handle, for other users of the driver. Valid for as long as this stream.
+    pub fn handle(&self) -> CUstream {
+        self.0.handle
+    }
+
+    /// The priority that the driver gave it.
+    pub fn priority(&self) -> Result<i32, DriverError> {
+        let _current = self.0.device.enter()?;
+        let mut priority = 0;
+        // SAFETY: the stream lives.
+        unsafe { call!(cuStreamGetPriority(self.0.handle, &mut priority)) }?;
+        Ok(priority)
+    }
+
+    /// Whether both handles are of the same stream.
+    pub(crate) fn is(&self, other: &Stream) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Waits until everything on it is complete.
+    pub fn synchronize(&self) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: the stream lives.
+        unsafe { call!(cuStreamSynchronize(self.0.handle)) }
+    }
+
+    /// Orders what is issued from now on after what the event stands for.
+    pub fn wait(&self, event: &Event) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: both handles live; 0 is the only plain flag.
+        unsafe { call!(cuStreamWaitEvent(self.0.handle, event.0.handle, 0)) }
+    }
+}
+
+impl Drop for StreamInner {
+    fn drop(&mut self) {
+        let current = self.device.enter();
+        // SAFETY: the handle is this value's own. What is still running on it goes on to its end.
+        log_drop(unsafe { call!(cuStreamDestroy_v2(self.handle)) });
+        log_drop(current.map(drop));
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("device", &self.0.device).finish_non_exhaustive()
+    }
+}
+
+/// A point in the work of a stream that others can wait for. Clones are handles of the same event.
+#[derive(Clone)]
+pub struct Event(Arc<EventInner>);
+
+struct EventInner {
+    handle: CUevent,
+    device: Device,
+}
+
+// SAFETY: an event handle may be used from any thread and from several at once.
+unsafe impl Send for EventInner {}
+// SAFETY: as above.
+unsafe impl Sync for EventInner {}
+
+impl Event {
+    /// An event that stands for nothing yet; waiting for it returns at once.
+    pub fn new(device: &Device) -> Result<Self, DriverError> {
+        let _current = device.enter()?;
+        let mut handle = ptr::null_mut();
+        // Without time stamps recording is cheaper, and nothing here measures with events.
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: a context is current.
+        unsafe { call!(cuEventCreate(&mut handle, flags)) }?;
+        Ok(Self(Arc::new(EventInner { handle, device: device.clone() })))
+    }
+
+    /// The driver's handle, for other users of the driver. Valid for as long as this event.
+    pub fn handle(&self) -> CUevent {
+        self.0.handle
+    }
+
+    /// Makes it stand for everything issued to the stream so far.
+    pub fn record(&self, stream: &Stream) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: both handles live.
+        unsafe { call!(cuEventRecord(self.0.handle, stream.0.handle)) }
+    }
+
+    /// Waits until what it stands for is complete.
+    pub fn synchronize(&self) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: the event lives.
+        unsafe { call!(cuEventSynchronize(self.0.handle)) }
+    }
+}
+
+impl Drop for EventInner {
+    fn drop(&mut self) {
+        let current = self.device.enter();
+        // SAFETY: the handle is this value's own. The driver frees a recorded event once it is complete.
+        log_drop(unsafe { call!(cuEventDestroy_v2(self.handle)) });
+        log_drop(current.map(drop));
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("device", &self.0.device).finish_non_exhaustive()
+    }
+}

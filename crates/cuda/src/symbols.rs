@@ -1,0 +1,125 @@
+//! Every function of the driver and of NVRTC that this crate calls.
+//!
+//! The loader looks each of them up before the first call, because the bindings panic on one that is missing. A test
+//! compares the lists with the calls in the sources.
+
+/// Functions of the driver.
+pub(crate) const DRIVER: &[&str] = &[
+    "cuCtxGetCurrent",
+    "cuCtxGetStreamPriorityRange",
+    "cuCtxPopCurrent_v2",
+    "cuCtxPushCurrent_v2",
+    "cuCtxSynchronize",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuFuncGetAttribute",
+    "cuFuncGetParamInfo",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGraphAddNode_v2",
+    "cuGraphChildGraphNodeGetGraph",
+    "cuGraphConditionalHandleCreate",
+    "cuGraphCreate",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphExecKernelNodeSetParams_v2",
+    "cuGraphExecMemcpyNodeSetParams",
+    "cuGraphExecMemsetNodeSetParams",
+    "cuGraphInstantiateWithParams",
+    "cuGraphKernelNodeSetAttribute",
+    "cuGraphLaunch",
+    "cuGraphNodeSetEnabled",
+    "cuGraphUpload",
+    "cuInit",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemHostAlloc",
+    "cuMemPoolCreate",
+    "cuMemPoolDestroy",
+    "cuMemPoolSetAccess",
+    "cuMemPoolSetAttribute",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadDataEx",
+    "cuModuleUnload",
+    "cuStreamCreateWithPriority",
+    "cuStreamDestroy_v2",
+    "cuStreamGetPriority",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+/// Functions of NVRTC.
+pub(crate) const NVRTC: &[&str] = &[
+    "nvrtcCompileProgram",
+    "nvrtcCreateProgram",
+    "nvrtcDestroyProgram",
+    "nvrtcGetCUBIN",
+    "nvrtcGetCUBINSize",
+    "nvrtcGetProgramLog",
+    "nvrtcGetProgramLogSize",
+    "nvrtcVersion",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::{DRIVER, NVRTC};
+
+    /// The functions that the sources of the crate call, or look up by name: `prefix…` before a bracket or a quote.
+    fn called(folder: &Path, prefix: &str, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                called(&path, prefix, found);
+                continue;
+            }
+            if path.ends_with("symbols.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for (at, _) in text.match_indices(prefix) {
+                let bare = text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+                let rest = &text[at..];
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap();
+                let function = rest[prefix.len()..].starts_with(|c: char| c.is_ascii_uppercase());
+                if !bare && function && rest[end..].starts_with(['(', '"']) {
+                    found.insert(rest[..end].to_owned());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_lists_name_every_function_that_is_called() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        if !sources.exists() {
+            return eprintln!("skipped: the sources are not on this machine");
+        }
+        for (prefix, list) in [("cu", DRIVER), ("nvrtc", NVRTC)] {
+            let mut found = BTreeSet::new();
+            called(&sources, prefix, &mut found);
+            let listed: BTreeSet<String> = list.iter().map(|&name| name.to_owned()).collect();
+            assert_eq!(listed.len(), list.len(), "a name is listed twice");
+            assert!(list.is_sorted(), "the list is kept sorted");
+            assert_eq!(listed, found);
+        }
+    }
+}

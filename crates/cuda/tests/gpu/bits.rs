@@ -1,0 +1,365 @@
+//! The bits that generated kernels give, against the CPU backend: all of them, but for matrix products, which are within
+//! their stated error, and for which NaN a NaN is.
+
+use std::sync::Arc;
+
+use crate::case::{Case, check, cuda};
+use phonograph_graph::{
+    BinaryOp, BufferId, CompareOp, ComputeGraph, DType, Expr, GraphBuilder, LibraryKernel, Op,
+    ReduceOp, Schedule, UnaryOp, ValueId, View,
+};
+
+const NUMBERS: [DType; 5] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
+
+/// Numbers without a pattern, the same in every run.
+fn noise(count: usize) -> Vec<u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// Elements of a type: its limits, numbers of everyday size, and any bits.
+fn elements(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.0,
+        -3.7,
+        1e-40,
+        -1e-310,
+        88.5,
+        -104.5,
+        710.0,
+        1e10,
+        -1e19,
+        3e38,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        2147483648.0,
+        4294967296.0,
+        -2147483649.0,
+        0.49999997,
+    ];
+    let noise = noise(count + seed);
+    let mut bytes = Vec::new();
+    for (i, &bits) in noise[seed..].iter().enumerate() {
+        // Shifted by the seed, so that two inputs meet in all combinations.
+        let at = (i / (1 + seed % 3) + seed) % (3 * special.len());
+        let everyday = (bits % 20_001) as f64 / 1000.0 - 10.0;
+        let value = special.get(at).copied().unwrap_or(everyday);
+        let raw = if i % 5 == 4 {
+            bits
+        } else {
+            match dtype {
+                DType::F32 => (value as f32).to_bits().into(),
+                DType::F64 => value.to_bits(),
+                DType::F16 | DType::BF16 => bits,
+                DType::I32 | DType::I64 => match at % 7 {
+                    0 => (value as i64) as u64,
+                    1 => i64::MIN as u64,
+                    2 => u64::from(i32::MIN as u32),
+                    3 => u64::MAX,
+                    4 => 0,
+                    _ => (everyday as i64) as u64,
+                },
+                DType::U32 | DType::U8 | DType::Bool => value as i64 as u64,
+            }
+        };
+        bytes.extend(&raw.to_le_bytes()[..dtype.size() as usize]);
+    }
+    bytes
+}
+
+/// As [`check`], where elements of float types may be different NaNs.
+#[track_caller]
+fn check_values(cuda: &mut phonograph_cuda::Cuda, case: &Case, types: &[(BufferId, DType)]) {
+    let found = case.on_cuda(cuda, &Schedule::sequential(&case.graph));
+    compare(case, types, &found);
+}
+
+/// The contents of the external buffers are the CPU's, but for which NaN a NaN is.
+#[track_caller]
+pub fn compare(case: &Case, types: &[(BufferId, DType)], found: &[Vec<u8>]) {
+    let expected = case.on_cpu();
+    for ((buffer, expected), found) in case.external().iter().zip(&expected).zip(found) {
+        let dtype = types.iter().find(|(id, _)| id == buffer).map_or(DType::U8, |(_, t)| *t);
+        let size = dtype.size() as usize;
+        for (at, (a, b)) in expected.chunks(size).zip(found.chunks(size)).enumerate() {
+            let name = &case.graph.buffer(*buffer).name;
+            assert!(
+                a == b || is_nan(dtype, a) && is_nan(dtype, b),
+                "element {at} of {name} ({dtype}): {a:x?} on the CPU, {b:x?} elsewhere"
+            );
+        }
+    }
+}
+
+fn is_nan(dtype: DType, bytes: &[u8]) -> bool {
+    let word = |n: usize| bytes.iter().take(n).rev().fold(0u64, |w, &b| w << 8 | u64::from(b));
+    match dtype {
+        DType::F32 => f32::from_bits(word(4) as u32).is_nan(),
+        DType::F64 => f64::from_bits(word(8)).is_nan(),
+        DType::F16 => word(2) & 0x7fff > 0x7c00,
+        DType::BF16 => word(2) & 0x7fff > 0x7f80,
+        _ => false,
+    }
+}
+
+/// One expression of every operation on every type that has it, with three inputs of every type. Each result is an output,
+/// and some are stored as the types that only memory has, too.
+fn every_operation() -> Expr {
+    use {BinaryOp as B, CompareOp as C, UnaryOp as U};
+    let inputs: Vec<DType> = DType::ALL.iter().flat_map(|&t| [t; 3]).collect();
+    let loads: Vec<Op> = (0..inputs.len() as u16).map(Op::Input).collect();
+    let mut candidates = Vec::new();
+    for (number, t) in (0..).zip(DType::ALL) {
+        let [a, b, c] = [0, 1, 2].map(|i| ValueId(3 * number + i));
+        let unary = [U::Neg, U::Abs, U::Not, U::Exp, U::Log, U::Tanh, U::Erf, U::Sqrt, U::Floor];
+        candidates.extend(unary.map(|op| Op::Unary(op, a)));
+        let binary =
+            [B::Add, B::Sub, B::Mul, B::Div, B::Rem, B::Min, B::Max, B::And, B::Or, B::Xor];
+        candidates.extend(binary.map(|op| Op::Binary(op, a, b)));
+        let compare = [C::Eq, C::Ne, C::Lt, C::Le, C::Gt, C::Ge];
+        candidates.extend(compare.map(|op| Op::Compare(op, a, b)));
+        candidates.extend(DType::ALL.map(|to| Op::Cast(to, a)));
+        let truth = ValueId(3 * 8);
+        candidates.push(Op::Select(truth, b, c));
+        if t == DType::U32 {
+            candidates.push(Op::Philox { index: a, counter: b, key: c });
+        }
+    }
+    let of = |ops: Vec<Op>, outputs| Expr::new(inputs.clone(), vec![], ops, outputs);
+    let fits = |&op: &Op| {
+        let ops = loads.iter().copied().chain([op]).collect();
+        of(ops, vec![(ValueId(0), DType::F32)]).is_ok()
+    };
+    let ops: Vec<Op> = loads.iter().copied().chain(candidates.into_iter().filter(fits)).collect();
+    let plain = of(ops.clone(), vec![(ValueId(0), DType::F32)]).unwrap();
+    let results = (0..ops.len() as u16).map(ValueId);
+    let mut outputs: Vec<_> = results.map(|value| (value, plain.type_of(value))).collect();
+    for t in [DType::F16, DType::BF16, DType::U8] {
+        let wide = outputs.iter().filter(|(_, wide)| *wide == t.computed()).step_by(7);
+        let narrow: Vec<_> = wide.map(|&(value, _)| (value, t)).collect();
+        outputs.extend(narrow);
+    }
+    of(ops, outputs).unwrap()
+}
+
+/// [`every_operation`] on inputs that hold all that is special.
+pub fn operations() -> (Case, Vec<(BufferId, DType)>) {
+    const COUNT: u64 = 20_000;
+    let mut b = GraphBuilder::new();
+    let (mut types, mut contents) = (Vec::new(), Vec::new());
+    let mut view = |b: &mut GraphBuilder, name: &str, dtype: DType| {
+        let buffer = b.external_buffer(name, (COUNT * dtype.size()) as usize);
+        types.push((buffer, dtype));
+        View::contiguous(buffer, dtype, &[COUNT]).unwrap()
+    };
+    let expr = every_operation();
+    assert!(expr.ops().len() > 180, "{}", expr.ops().len());
+    let mut inputs = Vec::new();
+    for (seed, &dtype) in expr.inputs().iter().enumerate() {
+        let input = view(&mut b, &format!("input {seed}"), dtype);
+        contents.push((input.buffer, elements(dtype, COUNT as usize, seed % 3)));
+        inputs.push(input);
+    }
+    let outputs: Vec<View> = expr
+        .outputs()
+        .iter()
+        .map(|&(value, dtype)| {
+            let op = expr.ops()[value.index()];
+            view(&mut b, &format!("{op:?} as {dtype}"), dtype)
+        })
+        .collect();
+    b.add_elementwise("all", Arc::new(expr), &inputs, &[], &outputs);
+    let mut case = Case::new(b.build().unwrap());
+    (case.contents, case.replays) = (contents, 1);
+    (case, types)
+}
+
+#[test]
+fn operations_give_the_same_bits() {
+    let Some(mut cuda) = cuda() else { return };
+    let (case, types) = operations();
+    check_values(&mut cuda, &case, &types);
+}
+
+#[test]
+fn strides_broadcasts_and_positions_reach_the_same_elements() {
+    let Some(mut cuda) = cuda() else { return };
+    let mut b = GraphBuilder::new();
+    let (x, y, z) = (
+        b.external_buffer("x", 4 * 600),
+        b.external_buffer("y", 4 * 600),
+        b.external_buffer("z", 4 * 600),
+    );
+    let view = |buffer, extents: &[u64]| View::contiguous(buffer, DType::F32, extents).unwrap();
+    let sum: Arc<Expr> =
+        Expr::build(|e| e.output(e.input(DType::F32) + e.input(DType::F32))).unwrap().into();
+    let (xv, yv, zv) = (view(x, &[10, 12, 5]), view(y, &[5, 12, 10]), view(z, &[10, 12, 5]));
+    b.add_elementwise("transposed", sum.clone(), &[xv, yv.transpose(0, 2).unwrap()], &[], &[zv]);
+    let row = view(y, &[5]).broadcast_to(xv.shape()).unwrap();
+    let column = View::strided(y, DType::F32, 8, &[10, 12, 5], &[1, 0, 0]).unwrap();
+    b.add_elementwise("broadcast", sum.clone(), &[row, column], &[], &[xv]);
+    let one = view(z, &[1]).broadcast_to(xv.shape()).unwrap();
+    b.add_elementwise("one", sum.clone(), &[one, xv], &[], &[yv.transpose(0, 2).unwrap()]);
+    let part = xv.slice(0, 2, 3).unwrap().slice(2, 1, 3).unwrap();
+    let from = yv.transpose(0, 2).unwrap().slice(0, 0, 3).unwrap().slice(2, 2, 3).unwrap();
+    b.add_elementwise("slices", sum.clone(), &[part, from], &[], &[part]);
+    let place = Expr::build(|e| {
+        let place =
+            e.index(0) * e.constant(10_000u32) + e.index(1) * e.constant(100u32) + e.index(2);
+        e.output(place.cast(DType::F32));
+    });
+    b.add_elementwise("positions", place.unwrap().into(), &[], &[], &[zv]);
+    let none = view(x, &[0, 4]);
+    b.add_elementwise("nothing", sum, &[none, none], &[], &[view(y, &[0, 4])]);
+    check(&mut cuda, &Case::new(b.build().unwrap()));
+}
+
+/// A library kernel on operands of these types and extents, each in a buffer of its own.
+fn library(
+    kernel: LibraryKernel,
+    operands: &[(DType, &[u64])],
+) -> (ComputeGraph, Vec<(BufferId, DType)>) {
+    let mut b = GraphBuilder::new();
+    let views: Vec<View> = operands
+        .iter()
+        .map(|&(dtype, extents)| {
+            let bytes = extents.iter().product::<u64>() * dtype.size();
+            let buffer = b.external_buffer("operand", bytes as usize);
+            View::contiguous(buffer, dtype, extents).unwrap()
+        })
+        .collect();
+    b.add_library("kernel", kernel, &views);
+    (b.build().unwrap(), views.iter().map(|v| (v.buffer, v.dtype)).collect())
+}
+
+#[test]
+fn reductions_give_the_same_bits() {
+    let Some(mut cuda) = cuda() else { return };
+    for dtype in NUMBERS {
+        for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::ArgMax] {
+            let out = if op == ReduceOp::ArgMax { DType::I32 } else { dtype };
+            for length in [1, 31, 33, 1000, 1025, 5000, 40_000] {
+                for (extents, axis) in [([3, length], 1), ([length, 3], 0)] {
+                    let (graph, types) = library(
+                        LibraryKernel::Reduce { op, axis },
+                        &[(dtype, &extents), (out, &[3])],
+                    );
+                    let mut case = Case::new(graph);
+                    case.contents = vec![(types[0].0, elements(dtype, 3 * length as usize, 1))];
+                    case.replays = 1;
+                    check_values(&mut cuda, &case, &types);
+                    // Sums of everyday numbers, in which nothing drowns in a NaN.
+                    if dtype.is_float() {
+                        let values = noise(3 * length as usize).into_iter();
+                        let values = values.map(|v| (v % 20_001) as f64 / 1000.0 - 10.0);
+                        let bytes: Vec<u8> = match dtype {
+                            DType::F32 => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
+                            _ => values.flat_map(f64::to_le_bytes).collect(),
+                        };
+                        case.contents = vec![(types[0].0, bytes)];
+                        check_values(&mut cuda, &case, &types);
+                    }
+                }
+            }
+        }
+    }
+    let (graph, types) = library(
+        LibraryKernel::Reduce { op: ReduceOp::Sum, axis: 0 },
+        &[(DType::F32, &[0, 3]), (DType::F32, &[3])],
+    );
+    check_values(&mut cuda, &Case::new(graph), &types);
+}
+
+#[test]
+fn rows_are_gathered_and_added_in_order() {
+    let Some(mut cuda) = cuda() else { return };
+    for numbers in [DType::I32, DType::U32] {
+        for dtype in DType::ALL {
+            let rows: Vec<u8> =
+                noise(500).iter().flat_map(|v| ((v % 37) as u32).to_le_bytes()).collect();
+            for width in [1, 7, 300] {
+                let (table, picked) = ([37, width], [500, width]);
+                let operands = [(dtype, &table[..]), (numbers, &[500]), (dtype, &picked)];
+                let (graph, types) = library(LibraryKernel::Gather, &operands);
+                let mut case = Case::new(graph);
+                case.contents = vec![
+                    (types[0].0, elements(dtype, 37 * width as usize, 2)),
+                    (types[1].0, rows.clone()),
+                ];
+                check_values(&mut cuda, &case, &types);
+                if NUMBERS.contains(&dtype) {
+                    let operands = [(dtype, &picked[..]), (numbers, &[500]), (dtype, &table)];
+                    let (graph, types) = library(LibraryKernel::ScatterAdd, &operands);
+                    let mut case = Case::new(graph);
+                    case.contents = vec![(types[1].0, rows.clone())];
+                    if !dtype.is_float() {
+                        case.contents.push((types[0].0, elements(dtype, 500 * width as usize, 1)));
+                    }
+                    check_values(&mut cuda, &case, &types);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_are_within_their_error() {
+    let Some(mut cuda) = cuda() else { return };
+    for (batch, m, k, n) in
+        [(1, 1, 1, 1), (1, 64, 64, 64), (3, 65, 33, 70), (2, 5, 0, 6), (1, 200, 1000, 3)]
+    {
+        for transposed in [false, true] {
+            let mut b = GraphBuilder::new();
+            let mut operand = |rows: u64, columns: u64, turn: bool| {
+                let buffer = b.external_buffer("operand", (batch * rows * columns * 4) as usize);
+                let extents = if turn { [batch, columns, rows] } else { [batch, rows, columns] };
+                let view = View::contiguous(buffer, DType::F32, &extents).unwrap();
+                if turn { view.transpose(1, 2).unwrap() } else { view }
+            };
+            let (x, y, z) =
+                (operand(m, k, transposed), operand(k, n, !transposed), operand(m, n, false));
+            b.add_library("product", LibraryKernel::MatMul, &[x, y, z]);
+            let mut case = Case::new(b.build().unwrap());
+            case.replays = 1;
+            let (cpu, gpu) =
+                (case.on_cpu(), case.on_cuda(&mut cuda, &Schedule::sequential(&case.graph)));
+            let floats = |bytes: &[u8]| -> Vec<f32> {
+                bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+            };
+            let at = |view: &View, b: u64, i: u64, j: u64| {
+                let strides = view.strides();
+                (b * strides[0] + i * strides[1] + j * strides[2]) as usize
+            };
+            let (a, bs) = (floats(&cpu[0]), floats(&cpu[1]));
+            let (c, d) = (floats(&cpu[2]), floats(&gpu[2]));
+            for (b, i, j) in
+                (0..batch).flat_map(|b| (0..m).flat_map(move |i| (0..n).map(move |j| (b, i, j))))
+            {
+                let terms =
+                    (0..k).map(|l| f64::from(a[at(&x, b, i, l)]) * f64::from(bs[at(&y, b, l, j)]));
+                let (sum, size) =
+                    terms.fold((0.0, 0.0), |(sum, size), t| (sum + t, size + t.abs()));
+                let bound = k as f64 * 2f64.powi(-24) * size;
+                for (who, value) in [("CPU", c[at(&z, b, i, j)]), ("CUDA", d[at(&z, b, i, j)])] {
+                    let off = (f64::from(value) - sum).abs();
+                    assert!(
+                        off <= bound,
+                        "{who}: [{b}, {i}, {j}] of {m}×{k}×{n} is {off:e} off, the bound {bound:e}"
+                    );
+                }
+            }
+        }
+    }
+}

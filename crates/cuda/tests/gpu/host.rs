@@ -1,0 +1,91 @@
+//! Generated expressions, compiled for the host: their bits are checked where there is no GPU. A few definitions stand for
+//! what a device adds to C++.
+
+use std::ffi::c_void;
+use std::process::Command;
+
+use phonograph_kernels::cuda::{self, Param};
+
+use crate::bits::{compare, operations};
+
+const BEFORE: &str = r#"#include <math.h>
+#define __device__
+#define __forceinline__ inline
+#define __global__
+#define __launch_bounds__(threads)
+static struct { unsigned x; } blockIdx, threadIdx, gridDim;
+"#;
+
+/// Launches the kernel with its parameters given as the driver takes them.
+const AFTER: &str = r#"
+template <unsigned... I> struct Numbers {};
+template <unsigned N, unsigned... I> struct Count : Count<N - 1, N - 1, I...> {};
+template <unsigned... I> struct Count<0, I...> { typedef Numbers<I...> Type; };
+template <typename... A, unsigned... I> void call(void (*kernel)(A...), void **params, Numbers<I...>) {
+    kernel(*(A *)params[I]...);
+}
+template <typename... A> void launch(void (*kernel)(A...), void **params) {
+    call(kernel, params, typename Count<sizeof...(A)>::Type());
+}
+extern "C" void run(void **params, unsigned blocks, unsigned threads) {
+    gridDim.x = blocks;
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
+        for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) launch(phonograph_kernel, params);
+}
+"#;
+
+#[test]
+fn expressions_give_the_bits_of_the_cpu_backend() {
+    let (case, types) = operations();
+    let node = case.graph.nodes()[0].kernel().unwrap();
+    let kernel = cuda::kernel(node).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("kernel.cc"), folder.path().join("libkernel.so"));
+    std::fs::write(&source, [BEFORE, &kernel.source, AFTER].concat()).unwrap();
+    // As on the device, nothing is contracted.
+    let options = ["-x", "c++", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o"];
+    let built = Command::new("cc").args(options).args([&library, &source]).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: `cc -x c++` does not compile here");
+    }
+    let mut memory: Vec<Vec<u64>> = Vec::new();
+    for buffer in case.external() {
+        let bytes = case.first(buffer);
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
+            *word = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        }
+        memory.push(words);
+    }
+    let external = case.external();
+    let values: Vec<Vec<u64>> = kernel
+        .params
+        .iter()
+        .map(|param| match param {
+            Param::View(view) => {
+                let at = external.iter().position(|&buffer| buffer == view.buffer).unwrap();
+                vec![memory[at].as_mut_ptr() as usize as u64 + view.offset]
+            }
+            Param::Words(words) => words.clone(),
+            Param::Scalar(..) | Param::FaultLock | Param::FaultRecord => {
+                unreachable!("this expression has no other parameters")
+            }
+        })
+        .collect();
+    let mut params: Vec<*mut c_void> =
+        values.iter().map(|value| value.as_ptr().cast_mut().cast()).collect();
+    // SAFETY: the library was just built from the source above, whose `run` has this type; the parameters are those of the
+    // kernel, and the buffers they point to are alive and large enough.
+    unsafe {
+        let library = libloading::Library::new(&library).unwrap();
+        type Run = unsafe extern "C" fn(*mut *mut c_void, u32, u32);
+        let run = library.get::<Run>(b"run").unwrap();
+        run(params.as_mut_ptr(), kernel.blocks, kernel.threads);
+    }
+    let bytes = |words: &Vec<u64>| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut found: Vec<Vec<u8>> = memory.iter().map(bytes).collect();
+    for (found, &buffer) in found.iter_mut().zip(&external) {
+        found.truncate(case.graph.buffer(buffer).bytes as usize);
+    }
+    compare(&case, &types, &found);
+}

@@ -1,0 +1,215 @@
+//! Sums, maxima and positions of maxima along one axis, in the tree that the CPU backend's reduction documents.
+//!
+//! Lane l of 32 combines elements l, l + 32, … of a chunk of 1024 in order; lanes are combined in halves; chunks in
+//! pairs, T(n) = T(p) + T(n − p), p the largest power of two below n. The tree depends on the length of the axis alone,
+//! so all three ways to run it give the same bits:
+//!
+//! - *rows*, where the axis is denser in memory than its neighbour: a warp reduces a chunk with a lane for each lane; the
+//!   warps of a block share the chunks of one output, or, of an axis of one chunk, each have an output of their own;
+//! - *columns*, else: a thread reduces one output and holds the 32 lanes itself, so neighbours read neighbours.
+
+use phonograph_graph::{DType, ReduceOp, View};
+
+use super::space::{Space, THREADS, strides};
+use super::{CudaError, CudaKernel, ENTRY, Param, prelude, raw};
+
+const CHUNK: u64 = 1024;
+/// The most warps that share an output.
+const MAX_WARPS: u64 = 16;
+
+pub(super) fn kernel(
+    op: ReduceOp,
+    axis: usize,
+    input: &View,
+    output: &View,
+) -> Result<CudaKernel, CudaError> {
+    let length = input.shape().extents()[axis];
+    if op == ReduceOp::ArgMax && length > i32::MAX as u64 {
+        return Err(CudaError::TooLong(length));
+    }
+    let along = input.strides()[axis];
+    let mut kept = strides(input);
+    kept.remove(axis);
+    let by_columns = kept.last().is_some_and(|&stride| stride < along);
+    let space = Space::new(output.shape().extents(), &[kept, strides(output)], false);
+    let mut words = space.words();
+    let (at_length, at_along) = (words.len(), words.len() + 1);
+    words.extend([length, along]);
+    let chunks = length.div_ceil(CHUNK);
+    let warps = chunks.next_power_of_two().clamp(1, MAX_WARPS);
+    let prelude = prelude::with_words(words.len());
+    let fold = fold(op, input.dtype);
+    let (element, result) = (raw(input.dtype), raw(output.dtype));
+    let (positions, from, to) = (space.positions(false), space.offset(0), space.offset(1));
+    let index = space.index;
+    let (body, blocks, threads) = if by_columns {
+        (COLUMNS.to_owned(), space.blocks(), THREADS)
+    } else if warps == 1 {
+        let outputs_of_block = u64::from(THREADS / 32);
+        let blocks = space.elements.div_ceil(outputs_of_block).clamp(1, 1 << 20) as u32;
+        (ROW.to_owned(), blocks, THREADS)
+    } else {
+        let blocks = space.elements.clamp(1, 1 << 20) as u32;
+        (ROWS.replace("$WARPS", &warps.to_string()), blocks, 32 * warps as u32)
+    };
+    let body = body
+        .replace("$POSITIONS", &positions)
+        .replace("$FROM", &format!("(u64)({from})"))
+        .replace("$TO", &format!("(u64)({to})"));
+    let source = format!(
+        "{prelude}{fold}{TREE}
+extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}(const {element} *src, {result} *dst, Words s) {{
+    enter();
+    typedef {index} Index;
+    const Index n = (Index)s.w[0];
+    const u64 length = s.w[{at_length}], along = s.w[{at_along}];
+{body}}}
+"
+    );
+    let params = vec![Param::View(*input), Param::View(*output), Param::Words(words)];
+    Ok(CudaKernel { source, blocks, threads, params })
+}
+
+/// The accumulator of a reduction and how two are merged.
+fn fold(op: ReduceOp, dtype: DType) -> String {
+    let t = raw(dtype);
+    let float = dtype.is_float();
+    let lowest = match dtype {
+        DType::F32 => "f32_of(0x7fc00000u)",
+        DType::F64 => "f64_of(0x7ff8000000000000ull)",
+        DType::I32 => "(i32)0x80000000u",
+        DType::I64 => "(i64)0x8000000000000000ull",
+        _ => "0u",
+    };
+    // NaN is below every number.
+    let above = if float { "a > b || (b != b && a == a)" } else { "a > b" };
+    let unsigned = match dtype {
+        DType::I32 => "(u32)",
+        DType::I64 => "(u64)",
+        _ => "",
+    };
+    match op {
+        ReduceOp::Sum => format!(
+            "typedef {t} Acc;
+FN Acc identity() {{ return 0; }}
+FN Acc lift({t} value, u64 position) {{ return value; }}
+FN Acc merge(Acc a, Acc b) {{ return ({t})({unsigned}a + {unsigned}b); }}
+FN {t} result(Acc a) {{ return a; }}
+FN Acc down(Acc a, int by) {{ return __shfl_down_sync(0xffffffffu, a, by); }}
+"
+        ),
+        ReduceOp::Max => format!(
+            "typedef {t} Acc;
+FN Acc identity() {{ return {lowest}; }}
+FN Acc lift({t} value, u64 position) {{ return value; }}
+FN Acc merge(Acc a, Acc b) {{ return {above} ? a : b; }}
+FN {t} result(Acc a) {{ return a; }}
+FN Acc down(Acc a, int by) {{ return __shfl_down_sync(0xffffffffu, a, by); }}
+"
+        ),
+        ReduceOp::ArgMax => format!(
+            "struct Acc {{ {t} value; i32 position; }};
+FN Acc identity() {{ Acc a; a.value = {lowest}; a.position = 0x7fffffff; return a; }}
+FN Acc lift({t} value, u64 position) {{ Acc a; a.value = value; a.position = (i32)position; return a; }}
+FN bool above({t} a, {t} b) {{ return {above}; }}
+FN Acc merge(Acc a, Acc b) {{
+    const bool first = above(a.value, b.value), second = above(b.value, a.value);
+    const bool take = first == second ? a.position < b.position : first;
+    return take ? a : b;
+}}
+FN i32 result(Acc a) {{ return a.position; }}
+FN Acc down(Acc a, int by) {{
+    Acc b;
+    b.value = __shfl_down_sync(0xffffffffu, a.value, by);
+    b.position = __shfl_down_sync(0xffffffffu, a.position, by);
+    return b;
+}}
+"
+        ),
+    }
+}
+
+/// Combines chunks that come in order, like a binary counter: place k holds the result of 2^k neighbours.
+const TREE: &str = "struct Tree { Acc places[48]; u64 count; };
+FN void push(Tree *tree, Acc a) {
+    int place = 0;
+    for (; tree->count >> place & 1; place++) a = merge(tree->places[place], a);
+    tree->places[place] = a;
+    tree->count++;
+}
+FN Acc total(const Tree *tree) {
+    Acc a = identity();
+    bool any = false;
+    for (int place = 0; tree->count >> place; place++) {
+        if (!(tree->count >> place & 1)) continue;
+        a = any ? merge(tree->places[place], a) : tree->places[place];
+        any = true;
+    }
+    return a;
+}
+template <typename T> FN Acc chunk_of_warp(const T *from, u64 chunk, u64 length, u64 along, u32 lane) {
+    Acc a = identity();
+    for (u32 k = 0; k < 32u; k++) {
+        const u64 at = chunk * 1024u + k * 32u + lane;
+        if (at < length) a = merge(a, lift(from[at * along], at));
+    }
+    for (int half = 16; half > 0; half >>= 1) {
+        const Acc b = down(a, half);
+        if (lane < half) a = merge(a, b);
+    }
+    return a;
+}
+";
+
+/// A warp for each output; the axis is one chunk at most.
+const ROW: &str = "    const u32 lane = threadIdx.x % 32u;
+    for (Index i = blockIdx.x * (blockDim.x / 32u) + threadIdx.x / 32u; i < n; i += gridDim.x * (blockDim.x / 32u)) {
+$POSITIONS        const Acc a = chunk_of_warp(src + $FROM, 0, length, along, lane);
+        if (lane == 0) dst[$TO] = result(a);
+    }
+";
+
+/// A block for each output, whose warps take chunks in turn.
+const ROWS: &str = "    __shared__ Acc shared[$WARPS];
+    const u32 lane = threadIdx.x % 32u, warp = threadIdx.x / 32u;
+    const u64 chunks = (length + 1023u) / 1024u;
+    for (Index i = blockIdx.x; i < n; i += gridDim.x) {
+$POSITIONS        Tree tree;
+        tree.count = 0;
+        for (u64 first = 0; first < chunks; first += $WARPS) {
+            if (first + warp < chunks) {
+                const Acc a = chunk_of_warp(src + $FROM, first + warp, length, along, lane);
+                if (lane == 0) shared[warp] = a;
+            }
+            __syncthreads();
+            if (threadIdx.x == 0)
+                for (u64 w = 0; w < $WARPS && first + w < chunks; w++) push(&tree, shared[w]);
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) dst[$TO] = result(total(&tree));
+    }
+";
+
+/// A thread for each output.
+const COLUMNS: &str = "    for (Index i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) {
+$POSITIONS        Tree tree;
+        tree.count = 0;
+        for (u64 chunk = 0; chunk < length; chunk += 1024u) {
+            Acc lanes[32];
+            #pragma unroll
+            for (int l = 0; l < 32; l++) lanes[l] = identity();
+            for (u64 first = chunk; first < chunk + 1024u && first < length; first += 32u) {
+                #pragma unroll
+                for (int l = 0; l < 32; l++)
+                    if (first + l < length) lanes[l] = merge(lanes[l], lift(src[$FROM + (first + l) * along], first + l));
+            }
+            #pragma unroll
+            for (int half = 16; half > 0; half >>= 1) {
+                #pragma unroll
+                for (int l = 0; l < half; l++) lanes[l] = merge(lanes[l], lanes[l + half]);
+            }
+            push(&tree, lanes[0]);
+        }
+        dst[$TO] = result(total(&tree));
+    }
+";
