@@ -114,7 +114,9 @@ pub fn run(args: &Args) -> Result<Answer> {
 impl Report<'_> {
     fn json(&self) -> serde_json::Value {
         let Self { graph, plan, schedule, run, .. } = self;
-        let chain = run.chain.iter().map(
+        /// Links of the chain that are listed.
+        const LISTED: usize = 1000;
+        let chain = run.chain.iter().take(LISTED).map(
             |link| json!({ "node": link.node.0, "stream": link.stream.0, "held_by": held_by(link.held_by) }),
         );
         let synchronisations = self.synchronisations.map(|counts| {
@@ -144,6 +146,7 @@ impl Report<'_> {
             "balanced_ns": run.balanced_ns(),
             "busy_ns": run.busy_ns,
             "bound": bound(run.bound).0,
+            "chain_nodes": run.chain.len(),
             "chain": chain.collect::<Vec<_>>(),
             "synchronisations": synchronisations,
             "checked": true,
