@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use phonograph_capture::check::check;
+use phonograph_capture::check::{Source, check};
 use phonograph_trace::Script;
 
 #[test]
@@ -19,7 +19,7 @@ fn every_case_gets_its_report() {
         let report = check(&script).unwrap_or_else(|error| panic!("{}: {error}", case.display()));
         let name = case.file_stem().unwrap().to_str().unwrap();
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-            insta::assert_snapshot!(name, report.render(Some(&text), false));
+            insta::assert_snapshot!(name, report.render(Some(Source { name: "", text: &text }), false));
         });
     }
 }

@@ -1,15 +1,16 @@
 //! What an update says about graphs that no recording has.
 
+use arbtest::arbitrary::{self, Unstructured};
 use phonograph_capture::update::{
-    Conditional, Content, Dependency, Diff, Direction, Graph, Node, NodeIndex, Port, Reason,
-    UpdateRule, diff, predict,
+    Answer, Basis, Conditional, Content, Dependency, Diff, Direction, Graph, Node, NodeIndex, Port,
+    Reason, UpdateRule, diff, predict,
 };
 
 const KERNEL: Content = Content::Kernel { cooperative: false };
 
 fn node(content: Content, dependencies: &[u32]) -> Node {
     let dependency = |node: &u32| Dependency { node: NodeIndex(*node), port: Port::Full };
-    Node { content, dependencies: dependencies.iter().map(dependency).collect() }
+    Node { dependencies: dependencies.iter().map(dependency).collect(), ..Node::new(content) }
 }
 
 fn graph(nodes: impl IntoIterator<Item = (Content, &'static [u32])>) -> Graph {
@@ -22,7 +23,7 @@ fn graph(nodes: impl IntoIterator<Item = (Content, &'static [u32])>) -> Graph {
 }
 
 fn copy(direction: Direction, bytes: u64, rows: u32) -> Content {
-    Content::Memcpy { direction, bytes, rows, depth: 1, offset: 0 }
+    Content::Memcpy { direction, bytes, rows, depth: 1, offset: 0, devices: [None; 2] }
 }
 
 fn check(a: &Graph, b: &Graph, reason: Reason, rule: UpdateRule, change: &str) -> Diff {
@@ -39,7 +40,8 @@ fn every_refusal_names_the_smallest_change() {
         AttributesChanged, NodeTypeChanged, NotSupported, ParametersChanged, TopologyChanged,
     };
     let one = |content| graph([(content, &[][..])]);
-    let memset = |width, height| Content::Memset { element: 4, width, height, pitch: 512 };
+    let memset =
+        |width, height| Content::Memset { element: 4, width, height, pitch: 512, device: None };
     let cases = [
         (
             one(KERNEL),
@@ -60,28 +62,28 @@ fn every_refusal_names_the_smallest_change() {
             one(memset(16, 2)),
             ParametersChanged,
             UpdateRule::U9a,
-            "set height from 2 to 1 back",
+            "set back height from 2 to 1",
         ),
         (
             one(memset(16, 2)),
             one(memset(32, 2)),
             ParametersChanged,
             UpdateRule::U9b,
-            "set width from 32 to 16 back",
+            "set back width from 32 to 16",
         ),
         (
             one(copy(HostToDevice, 8, 1)),
             one(copy(DeviceToDevice, 8, 1)),
             ParametersChanged,
             UpdateRule::U10,
-            "set direction from DeviceToDevice to HostToDevice back",
+            "set back direction from DeviceToDevice to HostToDevice",
         ),
         (
             one(copy(HostToDevice, 8, 2)),
             one(copy(HostToDevice, 16, 2)),
             ParametersChanged,
             UpdateRule::U13,
-            "set bytes from 16 to 8 back",
+            "set back bytes from 16 to 8",
         ),
         (
             one(Content::Conditional { kind: Conditional::If, bodies: vec![Graph::default()] }),
@@ -95,7 +97,7 @@ fn every_refusal_names_the_smallest_change() {
             graph([(KERNEL, &[][..]), (KERNEL, &[0])]),
             TopologyChanged,
             UpdateRule::U2,
-            "give the graph 1 nodes instead of 2",
+            "give the graph 1 node instead of 2",
         ),
         (
             graph([(KERNEL, &[][..]), (KERNEL, &[0])]),
@@ -116,6 +118,28 @@ fn every_refusal_names_the_smallest_change() {
         assert_eq!(check(&a, &b, reason, rule, change).order, None);
         assert_eq!(predict(&a, &a).reason, Reason::Success);
     }
+}
+
+#[test]
+fn documented_only_memory_stays_on_its_devices() {
+    let fill = |device| {
+        let content = Content::Memset { element: 4, width: 16, height: 1, pitch: 0, device };
+        graph([(content, &[][..])])
+    };
+    let change = "use memory on the devices that it was on";
+    let (reason, rule) = (Reason::ParametersChanged, UpdateRule::U18);
+    check(&fill(Some(0)), &fill(Some(1)), reason, rule, change);
+    let copy = |to| {
+        let devices = [Some(0), to];
+        let direction = Direction::DeviceToDevice;
+        let content =
+            Content::Memcpy { direction, bytes: 8, rows: 1, depth: 1, offset: 0, devices };
+        graph([(content, &[][..])])
+    };
+    check(&copy(Some(0)), &copy(Some(1)), reason, rule, change);
+    // What is not known is no difference.
+    assert_eq!(predict(&fill(None), &fill(Some(1))).reason, Reason::Success);
+    assert_eq!(predict(&copy(Some(0)), &copy(None)).reason, Reason::Success);
 }
 
 #[test]
@@ -181,13 +205,7 @@ fn any_two_graphs_are_compared_and_any_order_of_one_is_aligned() {
         for at in (1..order.len()).rev() {
             order.swap(at, u.choose_index(at + 1)?);
         }
-        let mut shuffled = vec![Node::new(Content::Empty); a.nodes.len()];
-        for (old, new) in order.iter().enumerate() {
-            let mut node = a.nodes[old].clone();
-            node.dependencies.iter_mut().for_each(|d| d.node = NodeIndex(order[d.node.index()]));
-            shuffled[*new as usize] = node;
-        }
-        let b = Graph { nodes: shuffled };
+        let b = renumbered(&a, &order);
         let found = diff(&a, &b);
         assert!(
             found.answer.reason == Reason::Success || found.order.is_some(),
@@ -201,6 +219,158 @@ fn any_two_graphs_are_compared_and_any_order_of_one_is_aligned() {
         assert!(!diff(&a, &broken).to_string().is_empty());
         Ok(())
     });
+}
+
+fn any_content(u: &mut Unstructured<'_>, depth: u32) -> arbitrary::Result<Content> {
+    let small = |u: &mut Unstructured<'_>| u.int_in_range(1..=2u32);
+    let directions = [Direction::HostToDevice, Direction::DeviceToHost, Direction::DeviceToDevice];
+    let kinds = [Conditional::If, Conditional::While, Conditional::Switch];
+    Ok(match u.int_in_range(0..=if depth == 0 { 8 } else { 10 })? {
+        0 => Content::Kernel { cooperative: u.arbitrary()? },
+        1 => Content::Memcpy {
+            direction: *u.choose(&directions)?,
+            bytes: small(u)?.into(),
+            rows: small(u)?,
+            depth: small(u)?,
+            offset: small(u)?.into(),
+            devices: if u.arbitrary()? { [None; 2] } else { [Some(small(u)?), None] },
+        },
+        2 => Content::Memset {
+            element: small(u)?,
+            width: small(u)?.into(),
+            height: small(u)?.into(),
+            pitch: small(u)?.into(),
+            device: if u.arbitrary()? { None } else { Some(small(u)?) },
+        },
+        3 => Content::Alloc,
+        4 => Content::Free,
+        5 => Content::Host,
+        6 => Content::Empty,
+        7 => Content::EventRecord,
+        8 => Content::EventWait,
+        9 => Content::Child(any_graph(u, depth - 1)?),
+        _ => Content::Conditional {
+            kind: *u.choose(&kinds)?,
+            bodies: vec![any_graph(u, depth - 1)?],
+        },
+    })
+}
+
+fn any_graph(u: &mut Unstructured<'_>, depth: u32) -> arbitrary::Result<Graph> {
+    let ports = [Port::Full, Port::Full, Port::Programmatic, Port::LaunchOrder];
+    let mut nodes: Vec<Node> = Vec::new();
+    for at in 0..u.int_in_range(0..=6u32)? {
+        let mut node = Node::new(any_content(u, depth)?);
+        let mut before: Vec<u32> = (0..at).collect();
+        for _ in 0..u.int_in_range(0..=at.min(3))? {
+            let from = NodeIndex(before.swap_remove(u.choose_index(before.len())?));
+            node.dependencies.push(Dependency { node: from, port: *u.choose(&ports)? });
+        }
+        nodes.push(node);
+    }
+    Ok(Graph { nodes })
+}
+
+/// The same graph with node `i` created as number `order[i]`.
+fn renumbered(graph: &Graph, order: &[u32]) -> Graph {
+    let mut nodes = vec![Node::new(Content::Empty); graph.nodes.len()];
+    for (node, new) in graph.nodes.iter().zip(order) {
+        let mut node = node.clone();
+        node.dependencies.iter_mut().for_each(|d| d.node = NodeIndex(order[d.node.index()]));
+        nodes[*new as usize] = node;
+    }
+    Graph { nodes }
+}
+
+#[test]
+fn an_identical_graph_is_always_taken_and_names_do_not_matter() {
+    arbtest::arbtest(|u| {
+        let a = any_graph(u, 2)?;
+        let mut b = a.clone();
+        for node in &mut b.nodes {
+            node.name = "another name".into();
+            // U11: these are free to change, alone and together.
+            match &mut node.content {
+                Content::Memset { element, width, height: 1, pitch, .. } => {
+                    (*element, *width, *pitch) = (4, u.arbitrary()?, u.arbitrary()?);
+                }
+                Content::Memcpy { bytes, rows: 1, depth: 1, offset, .. } => {
+                    (*bytes, *offset) = (u.arbitrary()?, u.arbitrary()?);
+                }
+                _ => {}
+            }
+        }
+        for b in [&a, &b] {
+            let found = diff(&a, b);
+            let success = (Reason::Success, UpdateRule::U1, None, None);
+            let Diff { answer, order, stopped, .. } = &found;
+            assert_eq!(
+                (answer.reason, answer.rule, order.clone(), stopped.clone()),
+                success,
+                "{found}"
+            );
+            assert_eq!(found.verdict(), "update");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_update_is_taken_both_ways_or_neither_way() {
+    arbtest::arbtest(|u| {
+        let a = any_graph(u, 1)?;
+        // A graph close to the first, or any other.
+        let mut b = if u.ratio(1, 4)? { any_graph(u, 1)? } else { a.clone() };
+        if !b.nodes.is_empty() {
+            let at = u.choose_index(b.nodes.len())?;
+            match u.int_in_range(0..=2)? {
+                0 => b.nodes[at].content = any_content(u, 1)?,
+                1 => b.nodes[at].dependencies.reverse(),
+                _ => drop(b.nodes[at].dependencies.pop()),
+            }
+        }
+        let (there, back) = (predict(&a, &b), predict(&b, &a));
+        let taken = |answer: &Answer| answer.reason == Reason::Success;
+        assert_eq!(taken(&there), taken(&back), "{there:?}\n{back:?}\n{a:?}\n{b:?}");
+        // Whoever is named is there, and a refusal says what to do.
+        let found = diff(&a, &b);
+        assert_eq!(found.error_node.is_some(), there.error_node.is_some());
+        assert_eq!(found.change.is_some(), !taken(&there));
+        assert!(taken(&there) || found.verdict().contains("re-instantiate"));
+        Ok(())
+    });
+}
+
+#[test]
+fn the_order_of_creation_matters_among_sinks_only() {
+    arbtest::arbtest(|u| {
+        let a = any_graph(u, 0)?;
+        let mut order: Vec<u32> = (0..a.nodes.len() as u32).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, u.choose_index(at + 1)?);
+        }
+        // Sinks get the places of sinks in their old order, so that they are paired as before.
+        let depended: Vec<u32> =
+            a.nodes.iter().flat_map(|node| &node.dependencies).map(|d| d.node.0).collect();
+        let sinks: Vec<usize> =
+            (0..a.nodes.len()).filter(|at| !depended.contains(&(*at as u32))).collect();
+        let mut places: Vec<u32> = sinks.iter().map(|at| order[*at]).collect();
+        places.sort_unstable();
+        sinks.iter().zip(places).for_each(|(at, place)| order[*at] = place);
+        let b = renumbered(&a, &order);
+        assert_eq!(predict(&a, &b).reason, Reason::Success, "{a:?}\n{b:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn every_rule_says_what_it_rests_on() {
+    let of = |basis| UpdateRule::ALL.iter().copied().filter(move |rule| rule.basis() == basis);
+    assert!(of(Basis::Documented).eq([UpdateRule::U18]));
+    assert!(of(Basis::Recorded).eq([UpdateRule::U13, UpdateRule::U14]));
+    let copy = |rows| graph([(copy(Direction::HostToDevice, 8, rows), &[][..])]);
+    let said = diff(&copy(2), &copy(3)).to_string();
+    assert!(said.contains("(recorded on a device, not documented)"), "{said}");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use phonograph::capture::update::{Graph, Reason, diff};
+use phonograph::capture::update::{Graph, NodeLabel, Reason, diff};
 use serde_json::json;
 
-use crate::{Answer, input, print, print_json};
+use crate::{Answer, harmless, input, print, print_json};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -24,14 +24,21 @@ pub fn run(args: &Args) -> Result<Answer> {
     let found = diff(&Graph::from(&from), &Graph::from(&to));
     let taken = found.answer.reason == Reason::Success;
     if args.json {
+        let label = |label: &NodeLabel| json!({ "node": label.words, "kind": label.kind });
         print_json(&json!({
             "reason": found.answer.reason.name(),
             "code": found.answer.reason.code(),
+            "result": found.answer.result().to_string(),
+            "rule": found.answer.rule.to_string(),
+            "stopped": found.stopped.as_ref().map(|pair| pair.each_ref().map(label)),
+            "error_node": found.error_node.as_ref().map(label),
+            "error_from": found.error_from.as_ref().map(label),
             "change": found.change,
-            "order": found.order.map(|order| order.iter().map(|node| node.0).collect::<Vec<_>>()),
+            "order": found.order.as_ref().map(|order| order.iter().map(|node| node.0).collect::<Vec<_>>()),
+            "verdict": found.verdict(),
         }))?;
     } else {
-        print(format!("{found}\n").as_bytes())?;
+        print(harmless(&format!("{found}")).as_bytes())?;
     }
     Ok(if taken { Answer::Yes } else { Answer::No })
 }

@@ -4,12 +4,17 @@
 
 mod check;
 mod conformance;
+mod costs;
 mod diff;
 mod doctor;
+mod generate;
 mod input;
+mod optimize;
 mod plan;
 mod run;
 mod show;
+mod timeline;
+mod view;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -31,10 +36,16 @@ struct Cli {
 enum Command {
     /// What a graph is made of: kinds, critical path, width, redundant edges; or draw it.
     Show(show::Args),
+    /// Rewrite a graph so that it does the same with fewer edges and nodes.
+    Optimize(optimize::Args),
+    /// A local page to look at graphs in: zoom, search, schedules, memory, two graphs side by side.
+    View(view::Args),
     /// Streams, waits and memory for a graph.
     Plan(plan::Args),
     /// Replay a graph with real data.
     Run(run::Args),
+    /// Write a graph of known shape and any size.
+    Generate(generate::Args),
     /// What updating an instance of one graph from another would answer, and why.
     Diff(diff::Args),
     /// Run a script of driver calls through the stream-capture model and explain what fails.
@@ -59,8 +70,11 @@ enum Answer {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Show(args) => show::run(&args),
+        Command::Optimize(args) => optimize::run(&args),
+        Command::View(args) => view::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Conformance(args) => conformance::run(&args),
@@ -97,6 +111,16 @@ fn print(bytes: &[u8]) -> Result<()> {
 fn harmless(text: &str) -> String {
     let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
     text.chars().map(|c| if obeyed(c) { ' ' } else { c }).collect()
+}
+
+/// Enough of a name to be recognised on one line of a terminal, and nothing that a terminal would obey.
+fn short(name: &str) -> String {
+    const WIDTH: usize = 72;
+    let mut short: String = name.chars().filter(|c| !c.is_control()).take(WIDTH).collect();
+    if name.chars().nth(WIDTH).is_some() {
+        short.push('…');
+    }
+    short
 }
 
 /// Writes to a file, or to standard output without one.

@@ -1,76 +1,278 @@
-//! `phonograph plan`: streams, waits and memory for a graph, proved by the checker.
+//! `phonograph plan`: streams, waits, memory and time for a graph, proved by the checker.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use phonograph::graph::{BufferRole, ComputeGraph, Schedule, Step, check};
+use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Space, Step, check};
 use phonograph::plan::ExecutionPlan;
+use phonograph::plan::cost::{ASSUMED_NODE_NS, Overheads, assumed};
+use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation, simulate};
+use phonograph::plan::streams::{PlanOptions, StreamLimit, Synchronisations, synchronisations};
+use phonograph::report::perfetto;
+use phonograph::report::timeline::svg;
 use serde_json::json;
 
-use crate::{Answer, GraphFile, input, print, print_json, title};
+use crate::costs::{self, Costs};
+use crate::{Answer, GraphFile, deliver, input, timeline, title};
 
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     input: GraphFile,
-    /// The most streams to use.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    streams: u32,
+    /// The most streams to use, or `full`: as many as it takes for everything independent to run side by side.
+    #[arg(long, default_value = "4", value_parser = stream_limit)]
+    streams: StreamLimit,
+    /// What nodes cost, as `run --profile` writes it; without, every node is taken to cost the same.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    #[command(flatten)]
+    form: Form,
+    /// Write to this file instead of standard output.
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct Form {
     /// The plan's figures as JSON.
     #[arg(long)]
     json: bool,
     /// Print every step.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     steps: bool,
+    /// Draw when each node would run.
+    #[arg(long)]
+    svg: bool,
+    /// When each node would run, for Perfetto.
+    #[arg(long)]
+    trace: bool,
+}
+
+fn stream_limit(text: &str) -> Result<StreamLimit, String> {
+    match (text, text.parse::<u32>()) {
+        ("full", _) => Ok(StreamLimit::Full),
+        (_, Ok(most)) if (1..=MAX_STREAMS).contains(&most) => Ok(StreamLimit::AtMost(most)),
+        _ => Err(format!("a number from 1 to {MAX_STREAMS}, or `full`")),
+    }
+}
+
+/// A plan with all that is said of it.
+struct Report<'a> {
+    title: String,
+    graph: &'a ComputeGraph,
+    plan: &'a ExecutionPlan,
+    schedule: &'a Schedule,
+    run: Simulation,
+    measured: bool,
+    /// Counted where concurrency is full; under a cap there is no such minimum.
+    synchronisations: Option<Synchronisations>,
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
-    let plan = ExecutionPlan::build(&graph, args.streams as usize)?;
+    let given = args.costs.as_ref().map(|path| costs::read(path, &graph)).transpose()?;
+    let measured = given.is_some();
+    let Costs { nodes: costs, overheads } =
+        given.unwrap_or_else(|| Costs { nodes: assumed(&graph), overheads: Overheads::default() });
+    let options = PlanOptions { streams: args.streams, costs: Some(&costs), overheads };
+    let plan = ExecutionPlan::plan(&graph, &options)?;
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
     let violations = check(&graph, schedule);
     if let Some(first) = violations.first() {
         bail!("the plan is wrong, which is a bug: {first} ({} in all)", violations.len());
     }
-    let own_places = own_places(&graph);
-    let streams = nodes_per_stream(schedule);
-    if args.json {
-        print_json(&json!({
+    let report = Report {
+        title: title(&args.input.file),
+        run: simulate(&graph, schedule, &costs, overheads),
+        graph: &graph,
+        plan: &plan,
+        schedule,
+        measured,
+        synchronisations: (args.streams == StreamLimit::Full).then(|| synchronisations(&graph)),
+    };
+    let Form { json, steps, svg: drawn, trace } = args.form;
+    let text = if json {
+        format!("{:#}\n", report.json())
+    } else if drawn || trace {
+        let simulated = timeline::of(&graph, &report.title, &report.run);
+        if drawn {
+            svg(&simulated.timeline)?
+        } else {
+            perfetto::trace(&simulated.timeline, &simulated.dependencies)?
+        }
+    } else {
+        let steps = if steps { plan.to_string() } else { String::new() };
+        report.text() + &steps
+    };
+    deliver(text.as_bytes(), args.output.as_deref())?;
+    Ok(Answer::Yes)
+}
+
+impl Report<'_> {
+    fn json(&self) -> serde_json::Value {
+        let Self { graph, plan, schedule, run, .. } = self;
+        let chain = run.chain.iter().map(
+            |link| json!({ "node": link.node.0, "stream": link.stream.0, "held_by": held_by(link.held_by) }),
+        );
+        let synchronisations = self.synchronisations.map(|counts| {
+            json!({
+                "edges": counts.edges,
+                "reduced": counts.reduced,
+                "greedy": counts.greedy,
+                "greedy_reduced": counts.greedy_reduced,
+                "optimal": counts.optimal,
+            })
+        });
+        json!({
             "nodes": graph.node_count(),
             "streams": schedule.streams,
-            "nodes_per_stream": streams,
+            "nodes_per_stream": nodes_per_stream(schedule),
             "waits": schedule.wait_count(),
             "events": plan.event_count,
             "reuse_edges": schedule.reuse.len(),
             "pool_bytes": schedule.pool_bytes(),
-            "unshared_bytes": own_places,
+            "lower_bound_bytes": lower_bound(graph),
+            "unshared_bytes": own_places(graph),
             "kernels": plan.kernel_count_original,
             "launches": plan.kernel_count_fused,
+            "costs": if self.measured { "given" } else { "assumed" },
+            "makespan_ns": run.makespan_ns,
+            "critical_path_ns": run.critical_path_ns,
+            "balanced_ns": run.balanced_ns(),
+            "busy_ns": run.busy_ns,
+            "bound": bound(run.bound).0,
+            "chain": chain.collect::<Vec<_>>(),
+            "synchronisations": synchronisations,
             "checked": true,
-        }))?;
-        return Ok(Answer::Yes);
+        })
     }
-    let per_stream: Vec<String> = streams.iter().map(ToString::to_string).collect();
-    let mut text = format!(
-        "{}: {} nodes on {} streams, proved by the checker\n",
-        title(&args.input.file),
-        graph.node_count(),
-        schedule.streams
-    );
-    let mut line = |name: &str, value: String| text += &format!("  {name:<16} {value}\n");
-    line("nodes a stream", per_stream.join(", "));
-    line("waits", format!("{} on {} events", schedule.wait_count(), plan.event_count));
-    line(
-        "memory",
-        format!("{} B pooled, {own_places} B if nothing were shared", schedule.pool_bytes()),
-    );
-    line(
-        "launches",
-        format!("{} of {} kernels", plan.kernel_count_fused, plan.kernel_count_original),
-    );
-    if args.steps {
-        text += &plan.to_string();
+
+    fn text(&self) -> String {
+        let Self { title, graph, plan, schedule, run, .. } = self;
+        let counted = |count: usize, what: &str| {
+            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+        };
+        let mut text = format!(
+            "{title}: {} on {}, proved by the checker\n",
+            counted(graph.node_count(), "node"),
+            counted(schedule.streams as usize, "stream"),
+        );
+        let mut line = |name: &str, value: String| {
+            writeln!(text, "  {name:<16} {value}").expect("a String takes all");
+        };
+        line("nodes a stream", listed(&nodes_per_stream(schedule)));
+        let (waits, events) = (schedule.wait_count(), plan.event_count);
+        line("waits", format!("{waits} on {}", counted(events, "event")));
+        if let Some(counts) = self.synchronisations {
+            let Synchronisations { greedy, greedy_reduced, optimal, .. } = counts;
+            line(
+                "",
+                format!(
+                    "{optimal} is the least at full concurrency; greedily it is {greedy}, {greedy_reduced} after reducing the graph"
+                ),
+            );
+        }
+        line(
+            "memory",
+            format!(
+                "{} B pooled; at least {} B, {} B if nothing were shared",
+                schedule.pool_bytes(),
+                lower_bound(graph),
+                own_places(graph)
+            ),
+        );
+        let (original, fused) = (plan.kernel_count_original, plan.kernel_count_fused);
+        line("launches", format!("{fused} of {}", counted(original, "kernel")));
+        let costs = match self.measured {
+            true => "from the costs given".to_owned(),
+            false => format!("if every node takes {}", time(ASSUMED_NODE_NS)),
+        };
+        line("makespan", format!("{} {costs}", time(run.makespan_ns)));
+        line(
+            "",
+            format!(
+                "critical path {}, work over streams {}",
+                time(run.critical_path_ns),
+                time(run.balanced_ns())
+            ),
+        );
+        line("bound by", bound(run.bound).1);
+        line("", chain(&run.chain));
+        text
     }
-    print(text.as_bytes())?;
-    Ok(Answer::Yes)
+}
+
+/// The first few of many.
+fn listed(counts: &[usize]) -> String {
+    const SHOWN: usize = 16;
+    let shown: Vec<String> = counts.iter().take(SHOWN).map(ToString::to_string).collect();
+    let more = counts.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
+    shown.join(", ") + &more
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
+        _ => format!("{:.3} s", ns as f64 / 1e9),
+    }
+}
+
+/// What a makespan is due to: a word for machines, a sentence for people.
+fn bound(bound: Bound) -> (&'static str, String) {
+    match bound {
+        Bound::Nothing => ("nothing", "nothing: the graph is empty".into()),
+        Bound::CriticalPath => {
+            ("critical_path", "the critical path: more streams would not help".into())
+        }
+        Bound::HandOvers => ("hand_overs", "waits between streams".into()),
+        Bound::Work => ("work", "the work: all streams are busy nearly all the time".into()),
+        Bound::OneStream(stream) => {
+            ("one_stream", format!("stream {stream}, which is busy while others wait"))
+        }
+        Bound::StreamOrder => {
+            ("stream_order", "the order of nodes on streams, where the graph asks for none".into())
+        }
+    }
+}
+
+const fn held_by(cause: HeldBy) -> &'static str {
+    match cause {
+        HeldBy::Start => "start",
+        HeldBy::Dependency => "dependency",
+        HeldBy::HandOver => "hand_over",
+        HeldBy::Stream => "stream",
+    }
+}
+
+/// The nodes that the makespan consists of, with how each follows from the one before.
+fn chain(links: &[Link]) -> String {
+    const SHOWN: usize = 6;
+    let mut text = String::new();
+    for (at, link) in links.iter().enumerate() {
+        if links.len() > 2 * SHOWN && at == SHOWN {
+            write!(text, " … {} more …", links.len() - 2 * SHOWN).expect("a String takes all");
+        }
+        if links.len() > 2 * SHOWN && (SHOWN..links.len() - SHOWN).contains(&at) {
+            continue;
+        }
+        text += match link.held_by {
+            HeldBy::Start => "",
+            HeldBy::Dependency => " → ",
+            HeldBy::HandOver => " ⇒ ",
+            HeldBy::Stream => " | ",
+        };
+        text += &link.node.to_string();
+    }
+    let counts = |cause| links.iter().filter(|link| link.held_by == cause).count();
+    let (after, over, busy) =
+        (counts(HeldBy::Dependency), counts(HeldBy::HandOver), counts(HeldBy::Stream));
+    format!("{text} ({after} dependencies →, {over} hand-overs ⇒, {busy} busy streams |)")
 }
 
 fn nodes_per_stream(schedule: &Schedule) -> Vec<usize> {
@@ -81,6 +283,28 @@ fn nodes_per_stream(schedule: &Schedule) -> Vec<usize> {
         }
     }
     counts
+}
+
+/// Bytes that no plan can do without: in each space and graph the internal buffers of the node that names the most.
+fn lower_bound(graph: &ComputeGraph) -> u64 {
+    let mut most: BTreeMap<Space, u64> = BTreeMap::new();
+    for node in graph.node_ids() {
+        let mut named: Vec<_> = graph.operands(node).iter().map(|(r, _)| r.buffer).collect();
+        named.sort_unstable();
+        named.dedup();
+        let mut own: BTreeMap<Space, u64> = BTreeMap::new();
+        for buffer in named.into_iter().map(|buffer| graph.buffer(buffer)) {
+            if buffer.role == BufferRole::Internal {
+                *own.entry(buffer.space).or_default() += buffer.bytes;
+            }
+        }
+        for (space, bytes) in own {
+            let most = most.entry(space).or_default();
+            *most = bytes.max(*most);
+        }
+    }
+    let inner = graph.nodes().iter().flat_map(|node| node.kind.inner_graphs());
+    most.values().sum::<u64>() + inner.map(lower_bound).sum::<u64>()
 }
 
 /// Bytes of internal buffers at every depth, each in a place of its own.

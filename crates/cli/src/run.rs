@@ -1,15 +1,18 @@
 //! `phonograph run`: replay a graph with real data.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use phonograph::graph::{Arg, BufferId, BufferRole, ComputeGraph, DType, NodeKind, Scalar, SlotId};
 use phonograph::plan::ExecutionPlan;
-use phonograph::runtime::cpu::kernels::Registry;
+use phonograph::plan::generate::SPIN;
+use phonograph::plan::streams::PlanOptions;
+use phonograph::runtime::cpu::kernels::{Registry, spin};
 use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory};
 use serde_json::json;
 
-use crate::{Answer, GraphFile, input, print, print_json, progress, title};
+use crate::{Answer, GraphFile, costs, input, print, print_json, progress, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -30,6 +33,12 @@ pub struct Args {
     /// Fill an external buffer from a file of raw bytes; without one it starts as zeros.
     #[arg(long = "data", value_name = "BUFFER=FILE")]
     data: Vec<String>,
+    /// Plan with the costs of nodes from this file, as `--profile` writes them.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// Then measure what each node takes, and write that to this file. The replays for it come on top.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     /// The result as JSON.
     #[arg(long)]
     json: bool,
@@ -39,9 +48,15 @@ pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
     let cores = std::thread::available_parallelism()?.get();
     let threads = args.threads.unwrap_or(u32::try_from(cores)?.min(1024));
-    let plan = ExecutionPlan::build(&graph, threads as usize)?;
+    let costs = args.costs.as_ref().map(|path| costs::read(path, &graph)).transpose()?;
+    let mut options = PlanOptions::at_most(threads);
+    if let Some(costs) = &costs {
+        (options.costs, options.overheads) = (Some(costs.nodes.as_slice()), costs.overheads);
+    }
+    let plan = ExecutionPlan::plan(&graph, &options)?;
     let mut cpu = Cpu::new(threads)?;
-    let registry = Registry::new();
+    let mut registry = Registry::new();
+    registry.register(SPIN, spin());
     let memory = user_memory(&cpu, &graph)?;
     let bindings = memory
         .iter()
@@ -71,6 +86,11 @@ pub fn run(args: &Args) -> Result<Answer> {
     bar.finish_and_clear();
     times.sort_unstable();
     report(args, &graph, &cpu, &exec, &memory, &times)?;
+    // Last, since these replays change what the graph changes.
+    if let Some(path) = &args.profile {
+        let measured = costs::measure(&mut cpu, &mut exec, args.replays)?;
+        costs::write(path, &graph, &measured)?;
+    }
     Ok(Answer::Yes)
 }
 

@@ -1,4 +1,4 @@
-//! `phonograph show`: what a graph is made of, as text, JSON, DOT or a picture.
+//! `phonograph show`: what a graph is made of, as text with a small drawing, JSON, DOT, a picture, a page or a trace.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,12 +6,16 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use phonograph::graph::{ComputeGraph, NodeId, display_name, to_dot};
-use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, redundant_edges, summary};
-use phonograph::report::html::{Page, Section, html};
-use phonograph::report::{Marks, picture_of, svg};
+use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, summary};
+use phonograph::report::html::html;
+use phonograph::report::picture::Picture;
+use phonograph::report::terminal::terminal;
+use phonograph::report::{dependencies, perfetto, picture_of, svg};
 use serde_json::json;
 
-use crate::{Answer, GraphFile, deliver, input, print, print_json, title};
+use crate::view::page::{Look, STREAMS, marks};
+use crate::view::trace::Trace;
+use crate::{Answer, GraphFile, deliver, input, print, print_json, short, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,6 +26,9 @@ pub struct Args {
     /// Write to this file instead of standard output.
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// A trace of PyTorch's profiler, plain or gzip: it tells what nodes cost.
+    #[arg(long, value_name = "TRACE", conflicts_with = "dot")]
+    costs: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -39,58 +46,59 @@ struct Form {
     /// A page to zoom, pan and search in.
     #[arg(long)]
     html: bool,
+    /// When a schedule would run what, with dependencies as arrows, for Perfetto and `chrome://tracing`.
+    #[arg(long)]
+    trace: bool,
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
     let title = title(&args.input.file);
     let output = args.output.as_deref();
+    let trace = args.costs.as_deref().map(|path| Trace::read(path, &graph)).transpose()?;
     if args.form.dot {
         deliver(to_dot(&graph).as_bytes(), output)?;
     } else if args.form.svg {
-        let picture = picture_of(&graph, &title, None, &mut marks);
+        let picture = picture(&graph, &title, trace.as_ref());
         deliver(svg(&picture)?.as_bytes(), output)?;
     } else if args.form.html {
-        deliver(page(&graph, &title)?.as_bytes(), output)?;
+        let look = Look::new(graph, title, STREAMS, trace)?;
+        deliver(html(&look.page())?.as_bytes(), output)?;
+    } else if args.form.trace {
+        let look = Look::new(graph, title, STREAMS, trace)?;
+        let timeline = look.timeline();
+        let arrows = dependencies(look.picture(), &timeline);
+        deliver(perfetto::trace(&timeline, &arrows)?.as_bytes(), output)?;
     } else {
         let found = summary(&graph);
-        if args.form.json && output.is_none() {
-            print_json(&report(&found))?;
-        } else if args.form.json {
-            deliver(format!("{:#}\n", report(&found)).as_bytes(), output)?;
+        if args.form.json {
+            let report = report(&found, trace.as_ref());
+            match output {
+                None => print_json(&report)?,
+                Some(_) => deliver(format!("{report:#}\n").as_bytes(), output)?,
+            }
         } else {
-            let text = text(&graph, &found, &title);
+            let mut text = text(&graph, &found, &title, trace.as_ref());
+            let drawn = terminal(&picture(&graph, &title, trace.as_ref()))?;
+            if !drawn.is_empty() {
+                text += "\n";
+                text += &drawn;
+            }
             output.map_or_else(|| print(text.as_bytes()), |_| deliver(text.as_bytes(), output))?;
         }
     }
     Ok(Answer::Yes)
 }
 
-/// What analyses say of one graph, for drawing.
-pub fn marks(graph: &ComputeGraph) -> Marks {
-    Marks { redundant: redundant_edges(graph), critical: critical_path(graph, |_| 1).nodes }
+/// The picture without a schedule: what the file says and no more.
+fn picture(graph: &ComputeGraph, title: &str, trace: Option<&Trace>) -> Picture {
+    let costs = trace.map(Trace::costs).unwrap_or_default();
+    picture_of(graph, title, None, &mut |inner: &ComputeGraph| {
+        marks(inner, if std::ptr::eq(inner, graph) { costs } else { &[] })
+    })
 }
 
-fn page(graph: &ComputeGraph, title: &str) -> Result<String> {
-    let found = summary(graph);
-    let kinds: Vec<String> = found.kinds.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
-    let rows = [
-        ("nodes", found.nodes.to_string()),
-        ("edges", found.edges.to_string()),
-        ("redundant edges", found.redundant.len().to_string()),
-        ("critical path", format!("{} nodes", found.critical_path_nodes)),
-        ("widest level", format!("{} nodes", found.max_width)),
-        ("kinds", kinds.join(", ")),
-    ];
-    let page = Page {
-        title: title.to_owned(),
-        summary: rows.map(|(name, value)| (name.to_owned(), value)).into(),
-        sections: vec![Section::Graph(picture_of(graph, title, None, &mut marks))],
-    };
-    Ok(html(&page)?)
-}
-
-fn report(found: &Summary) -> serde_json::Value {
+fn report(found: &Summary, trace: Option<&Trace>) -> serde_json::Value {
     let inside = |edge: &RedundantEdge| {
         edge.inside.iter().map(|(node, graph)| json!([node.0, graph])).collect::<Vec<_>>()
     };
@@ -107,10 +115,11 @@ fn report(found: &Summary) -> serde_json::Value {
         "max_width": found.max_width,
         "kinds": found.kinds,
         "internal_bytes": found.internal_bytes,
+        "costs": trace.map(Trace::report),
     })
 }
 
-fn text(graph: &ComputeGraph, found: &Summary, title: &str) -> String {
+fn text(graph: &ComputeGraph, found: &Summary, title: &str, trace: Option<&Trace>) -> String {
     let mut text = String::new();
     let inner = match found.graphs {
         1 => String::new(),
@@ -128,6 +137,12 @@ fn text(graph: &ComputeGraph, found: &Summary, title: &str) -> String {
         format!("{} nodes, in an inner graph", found.critical_path_nodes)
     };
     line("critical path", &shown);
+    if let Some(costs) = trace.map(Trace::costs) {
+        let cost = |node: NodeId| costs.get(node.index()).copied().flatten().unwrap_or(0);
+        let path = critical_path(graph, cost);
+        let (micros, nodes) = (path.cost as f64 / 1e3, path.nodes.len());
+        line("by cost", &format!("{micros:.1} µs over {nodes} nodes: {}", chain(&path.nodes)));
+    }
     line("widest level", &format!("{} nodes", found.max_width));
     line("redundant edges", &found.redundant.len().to_string());
     const SHOWN: usize = 8;
@@ -141,6 +156,9 @@ fn text(graph: &ComputeGraph, found: &Summary, title: &str) -> String {
     }
     if found.internal_bytes > 0 {
         line("internal memory", &format!("{} B in buffers of their own", found.internal_bytes));
+    }
+    for (index, said) in trace.map(Trace::says).unwrap_or_default().iter().enumerate() {
+        line(if index == 0 { "costs" } else { "" }, said);
     }
     let kernels = kernels(graph);
     for (index, (name, count)) in kernels.iter().take(SHOWN).enumerate() {
@@ -178,14 +196,4 @@ fn kernels(graph: &ComputeGraph) -> Vec<(String, usize)> {
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     counts
-}
-
-/// Enough of a name to be recognised on one line of a terminal, and nothing that a terminal would obey.
-fn short(name: &str) -> String {
-    const WIDTH: usize = 72;
-    let mut short: String = name.chars().filter(|c| !c.is_control()).take(WIDTH).collect();
-    if name.chars().nth(WIDTH).is_some() {
-        short.push('…');
-    }
-    short
 }

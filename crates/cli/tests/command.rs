@@ -79,6 +79,49 @@ fn show_json_has_the_figures() {
     assert_eq!(report["kinds"]["kernel"], 53);
 }
 
+fn trace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/tests/data/kineto_multistream.json.gz")
+}
+
+#[test]
+fn show_takes_costs_from_a_trace_and_says_what_did_not_match() {
+    let [trace, graph] = [trace(), data("multistream_3x4.dot.gz")];
+    let (trace, graph) = (trace.to_str().unwrap(), graph.to_str().unwrap());
+    let text = stdout(&phonograph(&["show", graph, "--costs", trace]));
+    assert!(text.contains("by cost          63.0 µs over 21 nodes: "), "{text}");
+    assert!(text.contains("of 53 nodes from kineto_multistream.json.gz, the median of 3 replays"));
+    let output = phonograph(&["show", "--json", graph, "--costs", trace]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["costs"]["nanoseconds"][0], 3553);
+    assert_eq!(report["costs"]["unmatched_nodes"], serde_json::json!([]));
+    // The trace of another graph.
+    let other = data("gpt2_4layer_prefill16.dot.gz");
+    let text = stdout(&phonograph(&["show", other.to_str().unwrap(), "--costs", trace]));
+    assert!(text.contains(" nodes are not in the trace: n0, "), "{text}");
+    assert!(text.contains("39 × sm80_xmma_gemm"), "{text}");
+    // No trace at all.
+    let output = phonograph(&["show", graph, "--costs", graph]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("is no trace: ") && said.contains("line 1 column 1"), "{said}");
+    let output = phonograph(&["view", graph, graph, "--costs", trace]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("costs to one graph, and 2 are given")
+    );
+}
+
+#[test]
+fn show_writes_a_trace_with_arrows() {
+    let graph = data("multistream_3x4.dot.gz");
+    let output = phonograph(&["show", "--trace", graph.to_str().unwrap()]);
+    let trace: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let count = |ph: &str| events.iter().filter(|event| event["ph"] == ph).count();
+    // 55 edges, of which one is redundant.
+    assert_eq!((count("X"), count("s"), count("f")), (53, 54, 54));
+}
+
 #[test]
 fn drawings_and_dot_come_out() {
     let file = data("every_node_all.dot");
@@ -100,16 +143,86 @@ fn drawings_and_dot_come_out() {
 }
 
 #[test]
-fn plan_says_streams_waits_and_memory() {
+fn plan_says_streams_waits_memory_and_time() {
     let file = data("multistream_3x4.dot.gz");
-    let output = phonograph(&["plan", file.to_str().unwrap(), "--streams", "4", "--json"]);
+    let file = file.to_str().unwrap();
+    let output = phonograph(&["plan", file, "--streams", "4", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["streams"], 3);
     assert_eq!(report["checked"], true);
+    assert_eq!(report["bound"], "critical_path");
+    assert_eq!(report["costs"], "assumed");
     let per_stream = report["nodes_per_stream"].as_array().unwrap();
     assert_eq!(per_stream.iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 53);
-    let text = phonograph(&["plan", file.to_str().unwrap(), "--streams", "1"]);
-    assert!(stdout(&text).contains("on 1 streams, proved by the checker"), "{text:?}");
+    for figure in ["waits", "pool_bytes", "lower_bound_bytes", "makespan_ns"] {
+        assert!(report[figure].is_u64(), "{figure}: {report}");
+    }
+    let mut said = String::new();
+    for streams in ["1", "2", "full"] {
+        said += &stdout(&phonograph(&["plan", file, "--streams", streams]));
+    }
+    insta::assert_snapshot!(said);
+    let svg = stdout(&phonograph(&["plan", file, "--svg"]));
+    assert!(svg.starts_with("<svg") && svg.contains("stream 2"), "{svg}");
+    let trace = phonograph(&["plan", file, "--trace"]);
+    let trace: serde_json::Value = serde_json::from_slice(&trace.stdout).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 53);
+}
+
+#[test]
+fn generated_graphs_run_are_measured_and_planned_with_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (graph, costs, dot) = (path("graph.json"), path("costs.json"), path("graph.dot"));
+    for kind in ["chain", "layered", "wavefront", "tree", "transformer", "long-edges"] {
+        let made = phonograph(&["generate", kind, "--nodes", "60", "--seed", "3", "-o", &graph]);
+        assert!(made.status.success(), "{made:?}");
+        let args = ["run", &graph, "--threads", "2", "--replays", "3", "--profile", &costs];
+        let output = phonograph(&args);
+        assert!(output.status.success(), "{kind}: {output:?}");
+        let output = phonograph(&["plan", &graph, "--streams", "2", "--costs", &costs, "--json"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&report["nodes"], &report["costs"]), (&60.into(), &"given".into()), "{kind}");
+        let ns = |name: &str| report[name].as_u64().unwrap();
+        assert!(ns("makespan_ns") >= ns("critical_path_ns").max(ns("balanced_ns")), "{report}");
+        assert!(phonograph(&["run", &graph, "--costs", &costs]).status.success());
+    }
+    // Plain text on standard output is JSON; a name that ends in .dot asks for DOT.
+    let json = phonograph(&["generate", "tree", "--nodes", "9"]);
+    assert_eq!(on_file(&json.stdout, "show", &[]).status.code(), Some(0));
+    assert!(phonograph(&["generate", "tree", "--nodes", "9", "-o", &dot]).status.success());
+    assert!(std::fs::read_to_string(&dot).unwrap().starts_with("digraph"));
+
+    // Costs of another graph, and costs that are none.
+    let row = |id: u32, name: &str, ns: u64| format!(r#"{{"id":{id},"name":"{name}","ns":{ns}}}"#);
+    let file = |version: u32, rows: &[String]| {
+        let overheads = r#"{"replay_ns":0,"node_ns":0,"handover_ns":0}"#;
+        let rows = rows.join(",");
+        format!(r#"{{"phonograph_costs":{version},"overheads":{overheads},"nodes":[{rows}]}}"#)
+    };
+    assert!(phonograph(&["generate", "chain", "--nodes", "2", "-o", &graph]).status.success());
+    let (first, second) = (row(0, "spin", 5), row(1, "spin", 6));
+    let cases = [
+        (file(1, &[first.clone(), second.clone()]), None),
+        (file(2, &[]), Some("version 2 of the format")),
+        (file(1, std::slice::from_ref(&first)), Some("n1 is missing")),
+        (file(1, &[first.clone(), first.clone()]), Some("n0 occurs twice")),
+        (file(1, &[first.clone(), row(2, "spin", 1)]), Some("the graph has 2 nodes, no n2")),
+        (
+            file(1, &[first.clone(), row(1, "other", 1)]),
+            Some("called `spin` in the graph, not `other`"),
+        ),
+        (file(1, &[first, row(1, "spin", u64::MAX)]), Some("the longest that is believed")),
+        ("{".to_owned(), Some("EOF")),
+        (r#"{"phonograph": 1}"#.to_owned(), Some("unknown field")),
+    ];
+    for (contents, problem) in cases {
+        std::fs::write(&costs, contents).unwrap();
+        let output = phonograph(&["plan", &graph, "--costs", &costs]);
+        let error = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(if problem.is_some() { 2 } else { 0 }), "{error}");
+        assert!(error.contains(problem.unwrap_or("")), "`{problem:?}` is not in: {error}");
+    }
 }
 
 #[test]
@@ -145,6 +258,10 @@ fn bad_input_is_named_and_answered_with_2() {
         (phonograph(&["run", foreign]), &["n0", "no kernel is registered"]),
         (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
         (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),
+        (phonograph(&["plan", foreign, "--streams", "0"]), &["a number from 1 to 4096, or `full`"]),
+        (phonograph(&["plan", foreign, "--costs", "no/such"]), &["cannot read no/such"]),
+        (phonograph(&["generate", "ring", "--nodes", "3"]), &["no kind of graph called `ring`"]),
+        (phonograph(&["generate", "tree", "--nodes", "0"]), &["1 to 4194304 nodes, not 0"]),
     ];
     for (output, expected) in cases {
         let error = String::from_utf8(output.stderr.clone()).unwrap();

@@ -10,10 +10,10 @@ use crate::graph::effects_of;
 use crate::validate::{Tables, check_node, check_tables, named};
 use crate::{
     Access, Adjacency, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind,
-    ConditionalNode, CyclePath, Edge, EdgeData, EventId, Expr, Extent, GraphError, HostNode,
-    KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir, MemcpyNode, MemsetNode, Node,
-    NodeId, NodeKind, Pitched, Region, Scalar, Slot, SlotId, Space, StreamId, Target, View, infer,
-    topology,
+    ConditionalNode, CyclePath, Edge, EdgeData, EventId, Expr, Extent, FusedKernel, GraphError,
+    HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir, MemcpyNode,
+    MemsetNode, Node, NodeId, NodeKind, Pitched, Region, Scalar, Slot, SlotId, Space, StreamId,
+    Target, View, infer, topology,
 };
 
 /// The most nodes and the most edges a graph can have.
@@ -62,6 +62,17 @@ impl GraphBuilder {
             edges: Vec::new(),
             infer: true,
         }
+    }
+
+    /// A builder that already holds all of a graph and infers nothing.
+    pub(crate) fn from_parts(
+        name: &str,
+        nodes: Vec<Node>,
+        buffers: Vec<Buffer>,
+        slots: Vec<Slot>,
+        edges: Vec<Edge>,
+    ) -> Self {
+        Self { name: name.into(), nodes, buffers, slots, edges, infer: false }
     }
 
     /// Names the graph.
@@ -230,7 +241,25 @@ impl GraphBuilder {
         let args: Box<[Arg]> =
             operands.iter().zip(accesses).map(|(&v, a)| Arg::View(v, a)).collect();
         let elements = operands.last().map_or(1, View::elements);
-        self.add_generated(name, KernelRef::Library(kernel), elements, args, false)
+        let fusible = matches!(kernel, LibraryKernel::Reduce { .. } | LibraryKernel::MatMul);
+        self.add_generated(name, KernelRef::Library(kernel), elements, args, fusible)
+    }
+
+    /// Adds a kernel of the library with expressions before and after it, on its tensors in order
+    /// ([`FusedKernel`]), then its scalars.
+    pub fn add_fused(
+        &mut self,
+        name: &str,
+        kernel: Arc<FusedKernel>,
+        operands: &[View],
+        scalars: &[Arg],
+    ) -> NodeId {
+        let reads = kernel.operands().after_inputs.end;
+        let access = |at: usize| if at < reads { Access::Read } else { Access::Write };
+        let views = operands.iter().enumerate().map(|(at, &view)| Arg::View(view, access(at)));
+        let args: Box<[Arg]> = views.chain(scalars.iter().copied()).collect();
+        let elements = operands.last().map_or(1, View::elements);
+        self.add_generated(name, KernelRef::Fused(kernel), elements, args, true)
     }
 
     fn add_generated(
@@ -331,6 +360,18 @@ impl GraphBuilder {
     ) -> NodeId {
         let conditional = ConditionalNode { kind, condition, bodies };
         self.add(name, NodeKind::Conditional(Box::new(conditional)))
+    }
+
+    /// Whether planners may merge a kernel with its neighbours. At first they may for elementwise kernels; no for one
+    /// that will be disabled for some replays. Nodes that are no kernels are not merged in any case.
+    ///
+    /// # Panics
+    /// If the id is not of this builder.
+    pub fn set_fusible(&mut self, kernel: NodeId, fusible: bool) -> &mut Self {
+        if let NodeKind::Kernel(kernel) = &mut self.nodes[kernel.index()].kind {
+            kernel.fusible = fusible;
+        }
+        self
     }
 
     // --- dependencies -----------------------------------------------------------------------------

@@ -155,6 +155,21 @@ impl Scalar {
         })
     }
 
+    /// The bits of the value, in the low bytes; equal for two of one type only if they are the same value.
+    pub const fn to_bits(self) -> u64 {
+        match self {
+            Scalar::F32(v) => v.to_bits() as u64,
+            Scalar::F64(v) => v.to_bits(),
+            Scalar::F16(v) => v.to_bits() as u64,
+            Scalar::BF16(v) => v.to_bits() as u64,
+            Scalar::I32(v) => v as u32 as u64,
+            Scalar::I64(v) => v as u64,
+            Scalar::U32(v) => v as u64,
+            Scalar::U8(v) => v as u64,
+            Scalar::Bool(v) => v as u64,
+        }
+    }
+
     /// The zero of `dtype`.
     pub fn zero(dtype: DType) -> Scalar {
         match dtype {

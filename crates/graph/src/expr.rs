@@ -111,6 +111,9 @@ pub enum Op {
     Select(ValueId, ValueId, ValueId),
     /// Conversion. Float to integer truncates and saturates, NaN becomes 0; integer to integer wraps; anything to bool asks whether it differs from 0.
     Cast(DType, ValueId),
+    /// The value as it is after it was stored as this type, f16, bf16 or u8, and loaded again. What two fused kernels
+    /// hand over without a buffer between them.
+    Round(DType, ValueId),
     /// A random u32, by counter: word `index % 4` of Philox4x32-10 with counter words `[index / 4, counter, 0, 0]` and key
     /// words `[key, 0]` (Salmon et al., SC 2011). All three operands are u32.
     Philox {
@@ -128,10 +131,26 @@ impl Op {
     pub const fn operands(&self) -> [Option<ValueId>; 3] {
         match *self {
             Op::Input(_) | Op::Param(_) | Op::Const(_) | Op::Index(_) => [None, None, None],
-            Op::Unary(_, a) | Op::Cast(_, a) => [Some(a), None, None],
+            Op::Unary(_, a) | Op::Cast(_, a) | Op::Round(_, a) => [Some(a), None, None],
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => [Some(a), Some(b), None],
             Op::Select(c, a, b) => [Some(c), Some(a), Some(b)],
             Op::Philox { index, counter, key } => [Some(index), Some(counter), Some(key)],
+        }
+    }
+
+    /// The same operation on other operands: `of` gives the new one for each.
+    pub fn map_operands(self, of: impl Fn(ValueId) -> ValueId) -> Op {
+        match self {
+            Op::Input(_) | Op::Param(_) | Op::Const(_) | Op::Index(_) => self,
+            Op::Unary(op, a) => Op::Unary(op, of(a)),
+            Op::Binary(op, a, b) => Op::Binary(op, of(a), of(b)),
+            Op::Compare(op, a, b) => Op::Compare(op, of(a), of(b)),
+            Op::Select(c, a, b) => Op::Select(of(c), of(a), of(b)),
+            Op::Cast(to, a) => Op::Cast(to, of(a)),
+            Op::Round(to, a) => Op::Round(to, of(a)),
+            Op::Philox { index, counter, key } => {
+                Op::Philox { index: of(index), counter: of(counter), key: of(key) }
+            }
         }
     }
 }
@@ -324,6 +343,8 @@ fn result_type(
         }
         Op::Cast(to, _) if to == to.computed() => Ok(to),
         Op::Cast(to, _) => bad(&format!("Cast to the storage type {to}"), &[a]),
+        Op::Round(to, _) if to != to.computed() && to.computed() == a => Ok(a),
+        Op::Round(to, _) => bad(&format!("Round to {to}"), &[a]),
         Op::Philox { .. } => {
             if [a, b, c] == [DType::U32; 3] {
                 Ok(DType::U32)
@@ -444,6 +465,11 @@ impl<'e> Value<'e> {
     /// Conversion; see [`Op::Cast`].
     pub fn cast(self, to: DType) -> Self {
         self.builder.push(Op::Cast(to, self.id))
+    }
+
+    /// As stored as `to` and loaded again; see [`Op::Round`].
+    pub fn round_to(self, to: DType) -> Self {
+        self.builder.push(Op::Round(to, self.id))
     }
 
     /// `a` where this bool holds, else `b`.

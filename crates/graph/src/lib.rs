@@ -14,6 +14,7 @@ mod dtype;
 mod edge;
 mod error;
 mod expr;
+mod fused;
 mod graph;
 mod ids;
 mod infer;
@@ -22,6 +23,7 @@ pub mod json;
 mod library;
 mod names;
 mod node;
+mod rebuild;
 mod region;
 mod schedule;
 mod topology;
@@ -30,7 +32,9 @@ mod view;
 
 pub use buffer::{Buffer, BufferRole, DEFAULT_ALIGN, Slot, Space};
 pub use builder::{GraphBuilder, KernelNodeBuilder, MAX_NODES};
-pub use checker::{Race, StepId, Violation, check, races};
+pub use checker::{
+    Race, RewriteViolation, Seen, StepId, Violation, check, check_rewrite, lost_order, races,
+};
 pub use device_graph::{DeviceGraph, DeviceNode};
 pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from_dot, to_dot};
 pub use dtype::{DType, ParseScalarError, Scalar};
@@ -39,6 +43,7 @@ pub use error::{CyclePath, GraphError, NamedNode};
 pub use expr::{
     BinaryOp, CompareOp, Expr, ExprBuilder, ExprError, MAX_EXPR_OPS, Op, UnaryOp, Value, ValueId,
 };
+pub use fused::{FusedKernel, FusedOperands, MAX_FUSED_OPERANDS};
 pub use graph::ComputeGraph;
 pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};
 pub use json::{
@@ -50,7 +55,8 @@ pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
+pub use rebuild::{Image, Rebuild};
 pub use region::{Access, Effects, Operands, Region};
-pub use schedule::{MemoryPlan, Schedule, Step};
+pub use schedule::{MAX_STREAMS, MemoryPlan, Schedule, Step};
 pub use validate::MAX_NESTING;
 pub use view::{MAX_RANK, Shape, View, ViewError};

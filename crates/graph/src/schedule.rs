@@ -8,6 +8,10 @@ use smallvec::SmallVec;
 
 use crate::{BufferId, BufferRole, ComputeGraph, EventId, NodeId, Space, StreamId};
 
+/// The most streams of a schedule. The checker keeps a clock of every stream for every other; no real device has as many,
+/// and a hostile schedule must not exhaust memory.
+pub const MAX_STREAMS: u32 = 4096;
+
 /// One step, issued to one stream. Steps of one stream run in issue order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {

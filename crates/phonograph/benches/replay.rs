@@ -11,6 +11,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use phonograph_plan::generate::{Kind, generate};
 use phonograph_plan::lanes::{LaneInput, assign_lanes};
 use phonograph_runtime::cpu::{Program, ProgramBuilder, TaskId, Team, WorkerId};
 
@@ -28,17 +29,14 @@ struct Graph {
 }
 
 impl Graph {
-    fn new(
-        name: &'static str,
-        tasks: usize,
-        mut predecessors: impl FnMut(u32, &mut Vec<u32>),
-    ) -> Self {
-        let mut graph = Self { name, offsets: vec![0], targets: Vec::new() };
-        for task in 0..tasks as u32 {
-            predecessors(task, &mut graph.targets);
-            graph.offsets.push(graph.targets.len() as u32);
-        }
-        graph
+    fn generate(kind: Kind, tasks: u32) -> Result<Self, Failure> {
+        let graph = generate(kind, tasks, 1)?;
+        let predecessors = graph.predecessor_lists();
+        Ok(Self {
+            name: kind.name(),
+            offsets: predecessors.offsets().to_vec(),
+            targets: predecessors.targets().iter().map(|node| node.0).collect(),
+        })
     }
 
     fn tasks(&self) -> usize {
@@ -51,33 +49,9 @@ impl Graph {
     }
 }
 
-/// Graphs of `side * side` tasks; the tree has `side * side` leaves, a power of two.
-fn graphs(side: u32) -> [Graph; 4] {
-    let tasks = (side * side) as usize;
-    let mut state = 1_u64;
-    let mut random = move |below: u32| {
-        // Knuth's multiplier; the high bits are the good ones.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        ((state >> 33) % u64::from(below)) as u32
-    };
-    [
-        Graph::new("chain", tasks, |task, out| out.extend(task.checked_sub(1))),
-        Graph::new("wavefront", tasks, |task, out| {
-            out.extend((task >= side).then(|| task - side));
-            out.extend((task % side > 0).then(|| task - 1));
-        }),
-        Graph::new("layered", tasks, |task, out| {
-            if let Some(previous) = (task / side).checked_sub(1) {
-                out.extend((0..=random(4)).map(|_| previous * side + random(side)));
-            }
-        }),
-        Graph::new("tree", 2 * tasks - 1, |task, out| {
-            if let Some(inner) = task.checked_sub(side * side) {
-                out.extend([2 * inner, 2 * inner + 1]);
-            }
-        }),
-    ]
-}
+/// Graphs of so many tasks; the tree has as many leaves.
+const GRAPHS: [(Kind, u32); 4] =
+    [(Kind::Chain, 1), (Kind::Wavefront, 1), (Kind::Layered, 1), (Kind::Tree, 2)];
 
 /// The baseline: a counter of missing predecessors a task; a task goes on with one successor that it made ready and
 /// spawns the others.
@@ -239,9 +213,10 @@ fn median(mut samples: Vec<f64>) -> f64 {
 
 fn main() -> Result<(), Failure> {
     let measure = std::env::args().any(|arg| arg == "--bench");
-    let (side, repetitions) = if measure { (1024, 31) } else { (32, 3) };
+    let (tasks, repetitions) = if measure { (1 << 20, 31) } else { (1 << 10, 3) };
     let mut rows = Vec::new();
-    for graph in graphs(side) {
+    for (kind, times) in GRAPHS {
+        let graph = Graph::generate(kind, times * tasks - (times - 1))?;
         let rayon = RayonGraph::new(&graph);
         let table: Vec<fn(u32)> = black_box(vec![nothing; graph.tasks()]);
         for threads in [1, 2] {

@@ -10,6 +10,24 @@ pub enum PlanError {
     /// A plan for no streams.
     #[error("a plan needs at least one stream; max_streams is 0")]
     NoStreams,
+    /// More streams than a schedule can have.
+    #[error(
+        "everything that is independent side by side takes {needed} streams or more, a schedule has {limit} at most; ask for at most that many"
+    )]
+    TooManyStreams {
+        /// How many it takes, at least.
+        needed: u32,
+        /// How many there can be.
+        limit: u32,
+    },
+    /// Costs that are not one for each node.
+    #[error("{given} costs were given for {nodes} nodes")]
+    Costs {
+        /// How many costs were given.
+        given: usize,
+        /// How many nodes there are.
+        nodes: usize,
+    },
     /// A wait for an event that no earlier step records.
     #[error("{step} waits on {stream} for {event}, which no earlier step records")]
     UnrecordedWait {

@@ -4,8 +4,8 @@
 //! lane to another. Out: a topological order, and a lane for each task; each lane keeps the order. The result depends
 //! on the input alone.
 //!
-//! 1. *Chains.* A task whose only predecessor has it as only successor joins that predecessor: nothing else could run
-//!    between them, so they are placed as one, and a chain never changes lanes.
+//! 1. *Chains.* A task whose only predecessor has it as only successor joins that predecessor: they are placed as one,
+//!    unless they get too long to balance the lanes with.
 //! 2. *Levels.* A first-in-first-out topological sort orders chains by level and inside a level by their last
 //!    predecessor. Each level is cut into contiguous parts of equal cost, one a lane, or fewer so that no part is shorter
 //!    than a hand-over; a level of one part stays on the lane of its first predecessor. This keeps neighbours together
@@ -20,10 +20,11 @@
 //! every chain. Scratch is about 60 bytes a task and 8 an edge.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use phonograph_graph::MAX_STREAMS;
 use thiserror::Error;
 
 /// A lane: what one worker runs, one task at a time.
@@ -45,8 +46,8 @@ pub struct LaneInput<'a> {
     pub handover: u64,
 }
 
-/// The most lanes: each coarse chain looks at all of them.
-pub const MAX_LANES: u32 = 1024;
+/// The most lanes.
+pub const MAX_LANES: u32 = MAX_STREAMS;
 
 /// An issue order and the lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,9 +131,29 @@ pub enum LanesError {
 /// # Errors
 /// [`LanesError`]: slices that do not fit together, an unknown task, a cycle.
 pub fn assign_lanes(input: LaneInput<'_>) -> Result<Lanes, LanesError> {
-    check(&input)?;
+    let (chains, mut placed) = place(&input)?;
+    let price = |placed: &Placed| price(&chains, placed, input.lanes, input.handover);
+    let best = match &placed[..] {
+        [cut, listed] if price(listed) <= price(cut) => 1,
+        _ => 0,
+    };
+    Ok(finish(&input, &chains, placed.swap_remove(best)))
+}
+
+/// Everything that [`assign_lanes`] chooses from, for callers that know better what to pay for.
+///
+/// # Errors
+/// As for [`assign_lanes`].
+pub fn lane_candidates(input: LaneInput<'_>) -> Result<Vec<Lanes>, LanesError> {
+    let (chains, placed) = place(&input)?;
+    Ok(placed.into_iter().map(|placed| finish(&input, &chains, placed)).collect())
+}
+
+/// The chains, cut by levels and, if they are coarse, listed.
+fn place(input: &LaneInput<'_>) -> Result<(Chains, Vec<Placed>), LanesError> {
+    check(input)?;
     let tasks = input.cost.len();
-    let chains = Chains::of(&input);
+    let chains = Chains::of(input);
     let sorted = chains.sort();
     if let Some(task) = chains.lowest_task_beyond(&sorted, tasks) {
         return Err(LanesError::Cycle { task });
@@ -140,12 +161,13 @@ pub fn assign_lanes(input: LaneInput<'_>) -> Result<Lanes, LanesError> {
     let total = chains.cost.iter().fold(0_u64, |sum, &cost| sum.saturating_add(cost));
     let coarse = total / (chains.len() as u64).max(1) >= input.handover;
     let listed = coarse.then(|| schedule(&chains, &sorted, input.lanes, input.handover));
-    let cut = cut(&chains, sorted, input.lanes, input.handover);
-    let price = |placed: &Placed| price(&chains, placed, input.lanes, input.handover);
-    let placed = match listed {
-        Some(listed) if price(&listed) <= price(&cut) => listed,
-        _ => cut,
-    };
+    let mut placed = vec![cut(&chains, sorted, input.lanes, input.handover)];
+    placed.extend(listed);
+    Ok((chains, placed))
+}
+
+fn finish(input: &LaneInput<'_>, chains: &Chains, placed: Placed) -> Lanes {
+    let tasks = input.cost.len();
     let mut order = Vec::with_capacity(tasks);
     let mut lane = vec![LaneId(0); tasks];
     for &chain in &placed.order {
@@ -156,7 +178,7 @@ pub fn assign_lanes(input: LaneInput<'_>) -> Result<Lanes, LanesError> {
     }
     let longest = input.cost.iter().copied().max().unwrap_or(0).max(1);
     let grain = u32::try_from(input.handover / longest).unwrap_or(u32::MAX);
-    Ok(Lanes { order, lane, grain: NonZeroU32::new(grain).unwrap_or(NonZeroU32::MIN) })
+    Lanes { order, lane, grain: NonZeroU32::new(grain).unwrap_or(NonZeroU32::MIN) }
 }
 
 fn check(input: &LaneInput<'_>) -> Result<(), LanesError> {
@@ -227,8 +249,7 @@ impl Neighbours {
     }
 }
 
-/// The tasks with their chains contracted. Chains are numbered by their first tasks. The tasks of a ring that nothing
-/// else touches are in no chain.
+/// The tasks with their chains contracted. The tasks of a ring that nothing else touches are in no chain.
 struct Chains {
     /// The tasks of chain `c` in order: `members[offsets[c]..offsets[c + 1]]`.
     offsets: Vec<u32>,
@@ -240,6 +261,19 @@ struct Chains {
 
 /// A task that ends its chain, or a place that nothing was written to.
 const NONE: u32 = u32::MAX;
+
+/// What a chain may cost before it is cut in two: a small part of a lane's share of the work, so that pieces can be
+/// balanced, but many hand-overs.
+fn longest_piece(input: &LaneInput<'_>) -> u64 {
+    const PIECES_A_LANE: u64 = 16;
+    const HANDOVERS_A_PIECE: u64 = 8;
+    if input.lanes == 1 {
+        return u64::MAX;
+    }
+    let work = input.cost.iter().fold(0_u64, |sum, &cost| sum.saturating_add(cost.max(1)));
+    let share = work / (u64::from(input.lanes) * PIECES_A_LANE);
+    share.max(input.handover.saturating_mul(HANDOVERS_A_PIECE)).max(1)
+}
 
 impl Chains {
     fn of(input: &LaneInput<'_>) -> Self {
@@ -271,15 +305,21 @@ impl Chains {
             },
             successors: Neighbours { offsets: Vec::new(), targets: Vec::new() },
         };
+        let limit = longest_piece(input);
         let mut chain_of = vec![NONE; tasks];
         for head in (0..tasks).filter(|&task| joins(task).is_none()) {
             let mut task = head as u32;
             let mut sum = 0_u64;
             while task != NONE {
+                // Free tasks would all seem to fit at one place.
+                let own = cost[task as usize].max(1);
+                if sum > 0 && sum.saturating_add(own) > limit {
+                    chains.cost.push(std::mem::take(&mut sum));
+                    chains.offsets.push(chains.members.len() as u32);
+                }
                 chain_of[task as usize] = chains.cost.len() as u32;
                 chains.members.push(task);
-                // Free tasks would all seem to fit at one place.
-                sum = sum.saturating_add(cost[task as usize].max(1));
+                sum = sum.saturating_add(own);
                 task = next[task as usize];
             }
             chains.cost.push(sum);
@@ -406,12 +446,12 @@ fn schedule(chains: &Chains, sorted: &Sorted, lanes: u32, handover: u64) -> Plac
         .map(|c| Reverse((0, c)))
         .collect();
     let mut ready: BinaryHeap<(u64, Reverse<u32>)> = BinaryHeap::new();
-    let mut free = vec![0_u64; lanes as usize];
+    let mut free = Free::new(lanes);
     let mut end = vec![0_u64; chains.len()];
     let mut placed =
         Placed { order: Vec::with_capacity(chains.len()), lane: vec![LaneId(0); chains.len()] };
     loop {
-        let mut now = free.iter().copied().min().unwrap_or(0);
+        let mut now = free.earliest().0;
         if ready.is_empty() {
             let Some(&Reverse((time, _))) = pending.peek() else { break };
             now = now.max(time);
@@ -427,7 +467,7 @@ fn schedule(chains: &Chains, sorted: &Sorted, lanes: u32, handover: u64) -> Plac
         let predecessors = chains.predecessors.of(chain);
         let (lane, start) = earliest(predecessors, &placed.lane, &end, &free, handover);
         end[chain as usize] = start.saturating_add(chains.cost[chain as usize]);
-        free[lane.0 as usize] = end[chain as usize];
+        free.take(lane, end[chain as usize], chain);
         placed.lane[chain as usize] = lane;
         placed.order.push(chain);
         for &successor in chains.successors.of(chain) {
@@ -467,34 +507,74 @@ fn price(chains: &Chains, placed: &Placed, lanes: u32, handover: u64) -> u128 {
     u128::from(makespan) + received * u128::from(handover) / u128::from(lanes)
 }
 
-/// The lane on which a chain with these predecessors can start first, and when. Of equals the lane of the predecessor
-/// that ends last, then the lane of another predecessor, then the lowest.
+/// From when on each lane is free, and which chain was its last.
+struct Free {
+    time: Vec<u64>,
+    last: Vec<u32>,
+    /// Lanes by time; of equal times the lowest comes last.
+    by_time: BTreeSet<(u64, Reverse<LaneId>)>,
+}
+
+impl Free {
+    fn new(lanes: u32) -> Self {
+        Self {
+            time: vec![0; lanes as usize],
+            last: vec![NONE; lanes as usize],
+            by_time: (0..lanes).map(|lane| (0, Reverse(LaneId(lane)))).collect(),
+        }
+    }
+
+    fn take(&mut self, lane: LaneId, until: u64, chain: u32) {
+        self.by_time.remove(&(self.time[lane.0 as usize], Reverse(lane)));
+        self.by_time.insert((until, Reverse(lane)));
+        self.time[lane.0 as usize] = until;
+        self.last[lane.0 as usize] = chain;
+    }
+
+    /// The lane that is free first.
+    fn earliest(&self) -> (u64, LaneId) {
+        let time = self.by_time.first().map_or(0, |&(time, _)| time);
+        self.latest_by(time).unwrap_or((time, LaneId(0)))
+    }
+
+    /// Of the lanes that are free at a time the one that became so last: the others stay free for what comes earlier.
+    fn latest_by(&self, time: u64) -> Option<(u64, LaneId)> {
+        let mut until = self.by_time.range(..=(time, Reverse(LaneId(0))));
+        until.next_back().map(|&(time, Reverse(lane))| (time, lane))
+    }
+}
+
+/// The lane on which a chain with these predecessors can start first, and when. Of equals a lane whose last chain is a
+/// predecessor, then the lane of the predecessor that ends last, then the lane of another predecessor.
 fn earliest(
     predecessors: &[u32],
     lane: &[LaneId],
     end: &[u64],
-    free: &[u64],
+    free: &Free,
     handover: u64,
 ) -> (LaneId, u64) {
-    let lowest =
-        || free.iter().enumerate().min_by_key(|&(_, &time)| time).map_or(0, |(index, _)| index);
     let Some(last) = predecessors.iter().copied().max_by_key(|&p| (end[p as usize], Reverse(p)))
     else {
-        let lane = lowest();
-        return (LaneId(lane as u32), free[lane]);
+        let (time, lane) = free.earliest();
+        return (lane, time);
     };
     let home = lane[last as usize];
     let elsewhere =
         predecessors.iter().filter(|&&p| lane[p as usize] != home).map(|&p| end[p as usize]).max();
     let arrives = end[last as usize].max(elsewhere.map_or(0, |time| time.saturating_add(handover)));
-    let mut best = (home, free[home.0 as usize].max(arrives));
     let away = end[last as usize].saturating_add(handover);
-    let others = predecessors.iter().map(|&p| lane[p as usize]).chain([LaneId(lowest() as u32)]);
-    for other in others.filter(|&other| other != home) {
-        let start = free[other.0 as usize].max(away);
-        if start < best.1 {
-            best = (other, start);
+    let idle = free.latest_by(away).unwrap_or_else(|| free.earliest());
+    let candidates = predecessors.iter().map(|&p| lane[p as usize]).chain([idle.1]);
+    let rank = |lane: LaneId, from: u64| {
+        let follows = predecessors.contains(&free.last[lane.0 as usize]);
+        (free.time[lane.0 as usize].max(from), !follows)
+    };
+    let mut best = (rank(home, arrives), home);
+    for other in candidates.filter(|&other| other != home) {
+        let rank = rank(other, away);
+        if rank < best.0 {
+            best = (rank, other);
         }
     }
-    best
+    (best.1, best.0.0)
 }

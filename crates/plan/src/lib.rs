@@ -2,12 +2,18 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod cost;
 mod error;
+pub mod fusion;
+pub mod generate;
 pub mod lanes;
 mod lower;
+pub mod matching;
 pub mod memory;
+pub mod passes;
 mod plan;
 mod precedence;
+pub mod simulate;
 mod step;
 pub mod streams;
 

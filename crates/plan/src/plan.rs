@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use crate::error::PlanError;
 use crate::step::PlanStep;
-use crate::streams;
+use crate::streams::{self, PlanOptions};
 
 /// How a graph, or work assembled by hand, runs.
 ///
@@ -40,7 +40,7 @@ pub struct ExecutionPlan {
     pub num_streams: usize,
     /// Bytes of memory for internal buffers, those of inner plans included.
     pub pool_bytes: usize,
-    /// Kernels of the graph, inner plans not counted.
+    /// Kernels of the graph, before fusion if [`rewritten_from`](Self::rewritten_from) was told of it; inner plans not counted.
     pub kernel_count_original: usize,
     /// Kernel launches, inner plans not counted.
     pub kernel_count_fused: usize,
@@ -60,12 +60,21 @@ pub(crate) struct Source {
 }
 
 impl ExecutionPlan {
-    /// Plans a graph on at most `max_streams` streams. An empty graph has an empty plan.
+    /// Plans a graph on at most `max_streams` streams, with assumed costs. An empty graph has an empty plan.
     ///
     /// # Errors
-    /// [`PlanError::NoStreams`] for `max_streams` of 0.
+    /// Those of [`schedule`](streams::schedule); [`PlanError::NoStreams`] for `max_streams` of 0.
     pub fn build(graph: &ComputeGraph, max_streams: usize) -> Result<Self, PlanError> {
-        Self::with_schedule(graph, streams::schedule(graph, max_streams)?)
+        let most = u32::try_from(max_streams).unwrap_or(u32::MAX);
+        Self::plan(graph, &PlanOptions::at_most(most))
+    }
+
+    /// Plans a graph as `options` say.
+    ///
+    /// # Errors
+    /// Those of [`schedule`](streams::schedule).
+    pub fn plan(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Self, PlanError> {
+        Self::with_schedule(graph, streams::schedule(graph, options)?)
     }
 
     /// The plan that runs a graph as a schedule says. O(nodes + edges + steps).
@@ -145,6 +154,30 @@ impl ExecutionPlan {
             steps,
             source: None,
         }
+    }
+
+    /// Counts the kernels of the graph that the planned one was rewritten from as the original ones. O(nodes).
+    ///
+    /// ```
+    /// # use phonograph_graph::{DType, Expr, GraphBuilder, View};
+    /// use phonograph_plan::ExecutionPlan;
+    /// use phonograph_plan::fusion::{FusionOptions, fuse};
+    ///
+    /// # let mut b = GraphBuilder::new();
+    /// # let x = View::contiguous(b.external_buffer("x", 64), DType::F32, &[16])?;
+    /// # for _ in 0..3 {
+    /// #     b.add_elementwise("exp", Expr::build(|e| e.output(e.input(DType::F32).exp()))?.into(), &[x], &[], &[x]);
+    /// # }
+    /// # let graph = b.build()?; // three kernels in a chain
+    /// let fused = fuse(&graph, &FusionOptions::default())?;
+    /// let plan = ExecutionPlan::build(&fused.graph, 1)?.rewritten_from(&graph);
+    /// assert_eq!((plan.kernel_count_original, plan.kernel_count_fused), (3, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rewritten_from(mut self, before: &ComputeGraph) -> Self {
+        let kernels = before.nodes().iter().filter(|node| node.kernel().is_some());
+        self.kernel_count_original = kernels.count();
+        self
     }
 
     /// The schedule that the plan was made with; none for one made by hand.

@@ -292,7 +292,7 @@ fn refusals() {
         );
     }
     check(&[0, 0, 0, 0], &[], 0, LanesError::LaneCount { lanes: 0 });
-    check(&[0, 0, 0, 0], &[], 1025, LanesError::LaneCount { lanes: 1025 });
+    check(&[0, 0, 0, 0], &[], 4097, LanesError::LaneCount { lanes: 4097 });
     check(&[0, 0, 0], &[], 1, LanesError::Lengths { offsets: 3, costs: 3 });
     check(&[1, 1, 1, 1], &[0], 1, LanesError::Offsets { task: 0, targets: 1 });
     check(&[0, 2, 1, 2], &[0, 0], 1, LanesError::Offsets { task: 1, targets: 2 });

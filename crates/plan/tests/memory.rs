@@ -5,7 +5,7 @@ use phonograph_graph::{
     NodeKind, Region, Schedule, Space, View, check,
 };
 use phonograph_plan::memory::plan;
-use phonograph_plan::streams::schedule;
+use phonograph_plan::streams::{PlanOptions, schedule};
 
 /// Kernels as (reads, writes) on buffers of 256 bytes, in program order; the size of the pool.
 fn pool(buffers: usize, kernels: &[(&[u32], &[u32])]) -> u64 {
@@ -21,7 +21,7 @@ fn pool(buffers: usize, kernels: &[(&[u32], &[u32])]) -> u64 {
 }
 
 fn checked(graph: &ComputeGraph) -> Schedule {
-    let schedule = schedule(graph, 4).unwrap();
+    let schedule = schedule(graph, &PlanOptions::at_most(4)).unwrap();
     assert_eq!(check(graph, &schedule), []);
     schedule
 }

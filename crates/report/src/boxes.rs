@@ -4,7 +4,7 @@
 
 use crate::layout::Size;
 use crate::picture::{Node, Picture};
-use crate::text::{columns, count, elide};
+use crate::text::{brief, columns, count, elide};
 
 /// Space left and right of the text.
 pub(crate) const PAD_X: f64 = 12.0;
@@ -28,14 +28,15 @@ pub(crate) struct BoxText {
 
 /// Fits a node's text.
 pub(crate) fn fit(node: &Node, picture: &Picture) -> BoxText {
-    let label = elide(&node.label, LABEL_COLUMNS);
+    let (base, arguments) = brief(&node.label);
+    let label = elide(if base.is_empty() { &node.label } else { &base }, LABEL_COLUMNS);
+    let arguments = Some(arguments).filter(|text| !text.is_empty());
     let bodies = node.bodies.iter().map(|b| format!("▸ {}", picture.groups[b.index()].title));
-    let total = node.lines.len() + node.bodies.len();
+    let total = usize::from(arguments.is_some()) + node.lines.len() + node.bodies.len();
     let shown = if total > MAX_LINES { MAX_LINES - 1 } else { total };
-    let mut lines: Vec<String> = node
-        .lines
-        .iter()
-        .cloned()
+    let mut lines: Vec<String> = arguments
+        .into_iter()
+        .chain(node.lines.iter().cloned())
         .chain(bodies)
         .take(shown)
         .map(|l| elide(&l, DETAIL_COLUMNS))

@@ -134,6 +134,7 @@ pub(crate) fn link(edge: &Edge) -> Link {
             + u8::from(edge.redundant) * 4
             + u8::from(edge.critical) * 2
             + u8::from(edge.reuse),
+        weak: edge.redundant,
     }
 }
 

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use phonograph_graph as ir;
 use phonograph_graph::{
-    Arg, BufferRole, ComputeGraph, Condition, EdgeData, KernelRef, NodeId, NodeKind, Pitched,
-    Region, Schedule, Step, Target, View,
+    Access, Arg, BufferRole, ComputeGraph, Condition, EdgeData, Effects, KernelRef, NodeId,
+    NodeKind, Pitched, Region, Schedule, Step, Target, View,
 };
 
 use crate::picture::{Edge, EdgeStyle, Group, GroupIx, LaneIx, Node, NodeClass, NodeIx, Picture};
@@ -21,6 +21,8 @@ pub struct Marks {
     pub redundant: Vec<ir::Edge>,
     /// The nodes of the critical path, in order.
     pub critical: Vec<NodeId>,
+    /// What nodes cost in nanoseconds, as far as it is known.
+    pub costs: Vec<(NodeId, u64)>,
 }
 
 /// The picture of a graph with its child graphs and bodies. With a schedule, nodes carry their streams and the edges
@@ -75,7 +77,8 @@ fn add_group(
 ) -> GroupIx {
     let place = GroupIx(picture.groups.len() as u32);
     picture.groups.push(Group::new(title));
-    let Marks { redundant, critical } = marks(graph);
+    let Marks { redundant, critical, costs } = marks(graph);
+    let costs: HashMap<NodeId, u64> = costs.into_iter().collect();
     let on_path: HashSet<NodeId> = critical.iter().copied().collect();
     let path_edges: HashSet<_> = critical.windows(2).map(|pair| (pair[0], pair[1])).collect();
     let redundant: HashSet<ir::Edge> = redundant.into_iter().collect();
@@ -86,6 +89,7 @@ fn add_group(
         let mut drawn = describe(graph, id);
         drawn.critical = on_path.contains(&id);
         drawn.lane = lanes.get(&id).copied();
+        drawn.cost = costs.get(&id).copied();
         for (index, inner) in node.kind.inner_graphs().iter().enumerate() {
             let schedules = schedule.and_then(|s| s.inner.get(&id));
             let inner_schedule = schedules.and_then(|all| all.get(index));
@@ -123,6 +127,7 @@ fn lanes(schedule: &Schedule) -> HashMap<NodeId, LaneIx> {
 }
 
 fn inner_title(node: &ir::Node, index: usize) -> String {
+    let name = if node.name.is_empty() { node.kind.name() } else { &*node.name };
     match &node.kind {
         NodeKind::Conditional(conditional) => {
             let part = match (conditional.kind, index) {
@@ -131,9 +136,9 @@ fn inner_title(node: &ir::Node, index: usize) -> String {
                 (ir::ConditionalKind::While, _) => "body".to_owned(),
                 (ir::ConditionalKind::Switch, case) => format!("case {case}"),
             };
-            format!("{}: {part}", node.name)
+            format!("{name}: {part}")
         }
-        _ => node.name.to_string(),
+        _ => name.to_owned(),
     }
 }
 
@@ -144,9 +149,6 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         name => ir::display_name(name),
     };
     let mut drawn = Node::new(class_of(&node.kind), label).fact("id", id.to_string());
-    if let std::borrow::Cow::Owned(_) = ir::display_name(&node.name) {
-        drawn = drawn.fact("symbol", &*node.name);
-    }
     if let Some(stream) = node.stream {
         drawn = drawn.fact("recorded on", stream.to_string());
     }
@@ -158,8 +160,25 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
                 Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
                 _ => kernel.config.to_string(),
             };
-            drawn = drawn.line(line).fact("kernel", ir::display_name(kernel.kernel.name()));
-            drawn = drawn.fact("launch", kernel.config.to_string());
+            drawn = drawn.line(line);
+            // A kernel by name is called as its node is, and its line is its launch.
+            let called = ir::display_name(kernel.kernel.name());
+            if called != drawn.label {
+                drawn = drawn.fact("kernel", called);
+            }
+            if !named {
+                drawn = drawn.fact("launch", kernel.config.to_string());
+            }
+            let config = &kernel.config;
+            if config.cluster != (1, 1, 1) {
+                drawn = drawn.fact("cluster", format!("{:?}", config.cluster));
+            }
+            if config.cooperative {
+                drawn = drawn.fact("cooperative", "yes");
+            }
+            if config.priority != 0 {
+                drawn = drawn.fact("priority", config.priority.to_string());
+            }
             for (index, arg) in kernel.args.iter().enumerate() {
                 drawn = drawn.fact(format!("argument {index}"), argument(graph, arg));
             }
@@ -205,7 +224,32 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         }
         NodeKind::Empty => {}
     }
-    drawn
+    drawn = drawn.fact("effects", effects(graph, id));
+    match ir::display_name(&node.name) {
+        std::borrow::Cow::Owned(_) => drawn.fact("symbol", &*node.name),
+        std::borrow::Cow::Borrowed(_) => drawn,
+    }
+}
+
+/// What a node may touch, in words.
+fn effects(graph: &ComputeGraph, id: NodeId) -> String {
+    let Effects::Known(operands) = graph.effects(id) else {
+        return "unknown: it may touch anything".to_owned();
+    };
+    const SHOWN: usize = 12;
+    let mut words: Vec<String> = Vec::new();
+    for &(region, access) in operands.iter().take(SHOWN) {
+        let buffer = &graph.buffer(region.buffer).name;
+        words.push(match access {
+            Access::Read => format!("reads {buffer}"),
+            Access::Write => format!("writes {buffer}"),
+            Access::ReadWrite => format!("reads and writes {buffer}"),
+        });
+    }
+    if operands.len() > SHOWN {
+        words.push(format!("… and {} more", operands.len() - SHOWN));
+    }
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
 fn view(arg: &Arg) -> Option<View> {

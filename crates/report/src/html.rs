@@ -1,42 +1,53 @@
 //! One HTML file that shows everything, without network.
 //!
-//! In: a [`Page`]. Out: a document with its style and script inside: a summary, each graph with zoom, pan, search and a
-//! panel for the node that was clicked, each timeline. Data lies in JSON scripts in which `<` is escaped, so no name
-//! can end them; a content security policy forbids everything that is not in the file. Linear plus layout.
+//! In: one or more [`Page`]s. Out: a document with its style, script and data inside. A page's sections become tabs:
+//! graphs to zoom, pan, search and step into, timelines, memory, two graphs side by side. Data lies in one JSON script
+//! in which `<` is escaped, so no name can end it; a content security policy forbids everything that is not in the
+//! file. Positions are computed here, so that a browser only draws. Linear plus layout.
 
-use std::borrow::Cow;
+mod data;
 
-use serde::Serialize;
-
-use crate::collapse::collapse;
-use crate::legend::{Used, legend};
-use crate::picture::{Edge, Picture, PictureError};
-use crate::style::{self, Line, MONO, SANS};
-use crate::svg::{Fragment, draw};
-use crate::text::{capped, elide, escape, escaped, num};
-use crate::timeline::{self, Timeline, TimelineError};
+use crate::compare::Comparison;
+use crate::picture::{Picture, PictureError};
+use crate::skyline::{Skyline, SkylineError};
+use crate::style;
+use crate::text::{capped, escape};
+use crate::timeline::{Timeline, TimelineError};
 
 const STYLE: &str = include_str!("html/page.css");
-const SCRIPT: &str = include_str!("html/page.js");
+/// In the order in which the parts use each other.
+const SCRIPTS: [&str; 7] = [
+    include_str!("html/base.js"),
+    include_str!("html/camera.js"),
+    include_str!("html/graph.js"),
+    include_str!("html/timeline.js"),
+    include_str!("html/skyline.js"),
+    include_str!("html/compare.js"),
+    include_str!("html/app.js"),
+];
 
-/// A document.
+/// A document, or one of several in a document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     /// The heading.
     pub title: String,
-    /// Names and values of the table at the top.
+    /// Names and values shown while nothing is selected.
     pub summary: Vec<(String, String)>,
-    /// What follows.
+    /// The tabs.
     pub sections: Vec<Section>,
 }
 
-/// A part of a page.
+/// A tab of a page.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Section {
     /// A graph that one can search and walk through.
     Graph(Picture),
-    /// Lanes of spans; a click on one shows its node in the nearest graph above.
+    /// Lanes of spans, which lead to the nodes of the nearest graph above.
     Timeline(Timeline),
+    /// Pools of memory, whose moments lead to the nodes of the nearest graph above.
+    Skyline(Skyline),
+    /// Two graphs side by side.
+    Comparison(Comparison),
 }
 
 /// Why a page cannot be made.
@@ -61,9 +72,18 @@ pub enum PageError {
         #[source]
         error: TimelineError,
     },
+    /// A skyline cannot be drawn.
+    #[error("section {section}: {error}")]
+    Skyline {
+        /// The position in [`Page::sections`].
+        section: usize,
+        /// Why.
+        #[source]
+        error: SkylineError,
+    },
 }
 
-/// Makes the document.
+/// Makes the document of one page.
 ///
 /// # Errors
 ///
@@ -84,197 +104,34 @@ pub enum PageError {
 /// # Ok::<(), phonograph_report::html::PageError>(())
 /// ```
 pub fn html(page: &Page) -> Result<String, PageError> {
-    let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
+    html_of(&page.title, std::slice::from_ref(page))
+}
+
+/// Makes one document of several pages, to choose from.
+///
+/// # Errors
+///
+/// [`PageError`] if a section cannot be drawn.
+pub fn html_of(title: &str, pages: &[Page]) -> Result<String, PageError> {
+    let data = data::of(pages)?;
+    let mut out = String::with_capacity(data.len() + 100_000);
     out.push_str(
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
          script-src 'unsafe-inline'\"><meta name=\"viewport\" content=\"width=device-width\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>",
     );
-    escape(&mut out, &capped(&page.title));
-    let fonts = format!(":root{{--mono:{MONO};--sans:{SANS}}}");
-    out.push_str(&format!(
-        "</title><style>{fonts}{}{STYLE}</style></head><body>\n<header><h1>",
-        style::sheet()
-    ));
-    escape(&mut out, &elide(&page.title, 200));
-    out.push_str("</h1>");
-    if !page.summary.is_empty() {
-        out.push_str("<dl>");
-        for (name, value) in &page.summary {
-            out.push_str("<div><dt>");
-            escape(&mut out, &capped(name));
-            out.push_str("</dt><dd>");
-            escape(&mut out, &capped(value));
-            out.push_str("</dd></div>");
-        }
-        out.push_str("</dl>");
-    }
-    out.push_str("</header>\n");
-
-    // The graph that spans point into, unless its nodes are not drawn one by one.
-    let mut nodes = None;
-    for (s, section) in page.sections.iter().enumerate() {
-        let prefix = format!("s{s}");
-        match section {
-            Section::Graph(picture) => {
-                let whole = graph(&mut out, picture, &prefix)
-                    .map_err(|error| PageError::Picture { section: s, error })?;
-                nodes = whole.then_some(prefix);
-            }
-            Section::Timeline(timeline) => {
-                times(&mut out, timeline, &prefix, nodes.as_deref())
-                    .map_err(|error| PageError::Timeline { section: s, error })?;
-            }
-        }
-    }
-    out.push_str(&format!("<script>{SCRIPT}</script>\n</body></html>\n"));
-    Ok(out)
-}
-
-/// Writes a graph's section; whether every node is drawn as itself.
-fn graph(out: &mut String, picture: &Picture, prefix: &str) -> Result<bool, PictureError> {
-    let picture = collapse(picture)?;
-    let drawing = draw(&picture, prefix)?;
-    let lines: Vec<Line> = drawing.used.lines.iter().copied().collect();
-    let mut body = String::new();
-    style::markers(&mut body, prefix, &lines);
-    body.push_str(&drawing.body);
-    let shown = Fragment { body, size: drawing.size };
-    section(out, &picture.title, prefix, &shown, &drawing.used, true);
-    out.push_str("<script type=\"application/json\" class=\"data\">");
-    out.push_str(&data(&picture));
-    out.push_str("</script></section>\n");
-    Ok(matches!(picture, Cow::Borrowed(_)))
-}
-
-fn times(
-    out: &mut String,
-    timeline: &Timeline,
-    prefix: &str,
-    nodes: Option<&str>,
-) -> Result<(), TimelineError> {
-    let mut used = Used::default();
-    let drawing = timeline::draw(timeline, nodes, &mut used)?;
-    section(out, &timeline.title, prefix, &drawing, &used, false);
-    out.push_str("</section>\n");
-    Ok(())
-}
-
-/// A drawing with its controls; the caller closes the section.
-fn section(
-    out: &mut String,
-    title: &str,
-    prefix: &str,
-    drawing: &Fragment,
-    used: &Used,
-    search: bool,
-) {
-    const PAD: f64 = 12.0;
-    out.push_str(&format!(
-        "<section id=\"{prefix}\"><div class=\"bar\"><h2>{}</h2>",
-        escaped(&elide(title, 120))
-    ));
-    if search {
-        out.push_str(
-            "<input type=\"search\" placeholder=\"Search nodes ( / )\" aria-label=\"Search nodes\">\
-             <span class=\"hits\" aria-live=\"polite\"></span>",
-        );
-    }
+    escape(&mut out, &capped(title));
+    out.push_str(&format!("</title><style>{}{STYLE}</style></head><body>\n", style::variables()));
     out.push_str(
-        "<span class=\"keys\"><button data-do=\"in\" title=\"Zoom in (+)\">+</button>\
-         <button data-do=\"out\" title=\"Zoom out (-)\">−</button>\
-         <button data-do=\"fit\" title=\"Show all (0)\">all</button>\
-         <button data-do=\"one\" title=\"Full size (1)\">1:1</button></span></div>",
+        "<noscript>This page draws with JavaScript. For a drawing without, ask for SVG.</noscript>\n\
+         <script type=\"application/json\" id=\"data\">",
     );
-    let legend = legend(used, prefix);
-    if !legend.body.is_empty() {
-        out.push_str(&format!(
-            "<svg class=\"pg legend\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">{2}</svg>",
-            num(legend.size.width),
-            num(legend.size.height),
-            legend.body
-        ));
+    out.push_str(&data);
+    out.push_str("</script>\n<script>(() => { 'use strict';\n");
+    for script in SCRIPTS {
+        out.push_str(script);
     }
-    let (width, height) = (drawing.size.width + 2.0 * PAD, drawing.size.height + 2.0 * PAD);
-    out.push_str(&format!(
-        "<div class=\"split\" style=\"--h:{4}px\"><div class=\"view\" tabindex=\"0\"><svg class=\"pg\" \
-         viewBox=\"{0} {0} {1} {2}\" data-w=\"{1}\" data-h=\"{2}\" data-pad=\"{5}\">{3}</svg></div>\
-         <aside hidden></aside></div>",
-        num(-PAD),
-        num(width),
-        num(height),
-        drawing.body,
-        num(height.max(if search { 320.0 } else { 0.0 })),
-        num(PAD)
-    ));
-}
-
-#[derive(Serialize)]
-struct Data {
-    groups: Vec<GroupData>,
-}
-
-#[derive(Serialize)]
-struct GroupData {
-    title: String,
-    nodes: Vec<NodeData>,
-    /// From, to, and what it is in words.
-    edges: Vec<(u32, u32, String)>,
-}
-
-#[derive(Serialize)]
-struct NodeData {
-    label: String,
-    kind: &'static str,
-    lines: Vec<String>,
-    facts: Vec<(String, String)>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    bodies: Vec<u32>,
-}
-
-/// What the script needs to know, safe inside a script element.
-fn data(picture: &Picture) -> String {
-    let groups = picture
-        .groups
-        .iter()
-        .map(|group| GroupData {
-            title: elide(&group.title, 200),
-            nodes: group
-                .nodes
-                .iter()
-                .map(|node| {
-                    let mut facts: Vec<(String, String)> = Vec::new();
-                    if let Some(lane) = node.lane {
-                        facts.push(("lane".into(), lane.to_string()));
-                    }
-                    if node.critical {
-                        facts.push(("critical path".into(), "yes".into()));
-                    }
-                    if node.disabled {
-                        facts.push(("disabled".into(), "yes".into()));
-                    }
-                    facts.extend(node.facts.iter().map(|(n, v)| (capped(n), capped(v))));
-                    NodeData {
-                        label: capped(&node.label),
-                        kind: node.class.name(),
-                        lines: node.lines.iter().map(|l| capped(l)).collect(),
-                        facts,
-                        bodies: node.bodies.iter().map(|b| b.0).collect(),
-                    }
-                })
-                .collect(),
-            edges: group.edges.iter().map(|e| (e.from.0, e.to.0, words(e))).collect(),
-        })
-        .collect();
-    let json = serde_json::to_string(&Data { groups }).expect("strings and integers are JSON");
-    // In JSON these occur only inside strings, where the escape means the same.
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
-}
-
-/// What the panel says of an edge; nothing of a plain one.
-fn words(edge: &Edge) -> String {
-    match Line::of(edge) {
-        Line::Full => String::new(),
-        line => line.words().into(),
-    }
+    out.push_str("})();</script>\n</body></html>\n");
+    Ok(out)
 }

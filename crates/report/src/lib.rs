@@ -6,18 +6,25 @@
 
 mod boxes;
 mod collapse;
+pub mod compare;
 mod edges;
 mod from_graph;
+mod from_schedule;
 pub mod html;
 pub mod layout;
 mod legend;
+pub mod matching;
 pub mod perfetto;
 pub mod picture;
+pub mod profile;
+pub mod skyline;
 mod style;
 mod svg;
+pub mod terminal;
 mod text;
 pub mod timeline;
 
 pub use collapse::{MAX_EDGES, MAX_GROUPS, MAX_NODES};
 pub use from_graph::{Marks, class_of, picture_of};
-pub use svg::svg;
+pub use from_schedule::{dependencies, skyline_of, timeline_of};
+pub use svg::{plan_svg, svg};

@@ -96,7 +96,7 @@ const PID: u32 = 1;
 ///     critical: false,
 /// };
 /// let lanes = vec![Lane { name: "stream 0".into(), spans: vec![span(0, 1_500), span(2_000, 2_250)] }];
-/// let timeline = Timeline { title: "replay".into(), lanes };
+/// let timeline = Timeline { title: "replay".into(), lanes, ..Timeline::default() };
 /// let at = |n| SpanAt { lane: LaneIx(0), span: SpanIx(n) };
 /// let json = phonograph_report::perfetto::trace(&timeline, &[(at(0), at(1))])?;
 /// assert!(json.contains(r#""ts":2.0,"dur":0.25"#));

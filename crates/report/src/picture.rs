@@ -100,6 +100,8 @@ pub struct Node {
     pub disabled: bool,
     /// The stream that it runs on, if one is planned.
     pub lane: Option<LaneIx>,
+    /// What it costs in nanoseconds, if that is known.
+    pub cost: Option<u64>,
     /// Names and values for the tooltip and the side panel.
     pub facts: Vec<(String, String)>,
     /// The graphs that this node contains.
@@ -116,6 +118,7 @@ impl Node {
             critical: false,
             disabled: false,
             lane: None,
+            cost: None,
             facts: Vec::new(),
             bodies: Vec::new(),
         }

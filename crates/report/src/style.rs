@@ -191,6 +191,38 @@ fn scheme(css: &mut String, dark: usize) {
     }
 }
 
+/// The same colours as variables, for what a script draws.
+pub(crate) fn variables() -> String {
+    let mut css = format!(":root{{--mono:{MONO};--sans:{SANS};");
+    for line in Line::ALL {
+        css.push_str(&format!(
+            "--{0}-width:{1};--{0}-dash:{2};",
+            line.class(),
+            line.width(),
+            line.dash()
+        ));
+    }
+    css.push_str(&format!("--lanes:{};", LANES.len()));
+    scheme_variables(&mut css, 0);
+    css.push_str("}@media(prefers-color-scheme:dark){:root{");
+    scheme_variables(&mut css, 1);
+    css.push_str("}}");
+    css
+}
+
+fn scheme_variables(css: &mut String, dark: usize) {
+    for class in NodeClass::ALL {
+        let [fill, border] = class_colours(class)[dark];
+        css.push_str(&format!("--{0}:{fill};--{0}-line:{border};", box_class(class)));
+    }
+    for line in Line::ALL {
+        css.push_str(&format!("--{}:{};", line.class(), line.colours()[dark]));
+    }
+    for (i, colours) in LANES.iter().enumerate() {
+        css.push_str(&format!("--ln{i}:{};", colours[dark]));
+    }
+}
+
 /// The arrow heads of the lines in use; `prefix` keeps apart several drawings on one page.
 pub(crate) fn markers(out: &mut String, prefix: &str, lines: &[Line]) {
     out.push_str("<defs>");

@@ -6,14 +6,17 @@
 use crate::boxes::{BoxText, DETAIL_STEP, PAD_X, fit};
 use crate::collapse::{collapse, link};
 use crate::edges::draw_edge;
+use crate::html::PageError;
 use crate::layout::{Placed, Point, Route, Size, layout, pack};
 use crate::legend::{Used, legend};
 use crate::picture::{Group, GroupIx, Node, NodeClass, Picture, PictureError};
+use crate::skyline::{self, Skyline};
 use crate::style::{self, Line};
 use crate::text::{capped, columns, elide, escape, escaped, num};
+use crate::timeline::{self, Timeline};
 
 /// Space around everything, inside frames, and between frames.
-const MARGIN: f64 = 20.0;
+pub(crate) const MARGIN: f64 = 20.0;
 const FRAME_PAD: f64 = 16.0;
 const FRAME_GAP: f64 = 26.0;
 const NOTE_STEP: f64 = 16.0;
@@ -38,23 +41,72 @@ pub fn svg(picture: &Picture) -> Result<String, PictureError> {
     let top = MARGIN + 26.0 + legend.size.height;
     let height = top + drawing.size.height + MARGIN;
 
-    let mut out = String::with_capacity(drawing.body.len() + 8_000);
-    out.push_str(&format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pg\" role=\"img\" width=\"{0}\" height=\"{1}\" \
-         viewBox=\"0 0 {0} {1}\"><title>{2}</title><style>{3}</style>",
-        num(width),
-        num(height),
-        escaped(&capped(&picture.title)),
-        style::sheet()
-    ));
+    let mut body = String::with_capacity(drawing.body.len() + 8_000);
     let lines: Vec<Line> = drawing.used.lines.iter().copied().collect();
-    style::markers(&mut out, "", &lines);
-    out.push_str("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>");
-    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(&picture.title, TITLE_COLUMNS));
-    at(&mut out, MARGIN, MARGIN + 26.0, &legend.body);
-    at(&mut out, MARGIN, top, &drawing.body);
+    style::markers(&mut body, "", &lines);
+    at(&mut body, MARGIN, MARGIN + 26.0, &legend.body);
+    at(&mut body, MARGIN, top, &drawing.body);
+    Ok(document(&picture.title, Size { width, height }, &body))
+}
+
+/// The drawing of a plan for a paper: when what runs, and below it where the buffers lie.
+///
+/// # Errors
+///
+/// [`PageError`] with section 0 if the timeline cannot be drawn, 1 if the skyline cannot.
+///
+/// ```
+/// use phonograph_graph::{GraphBuilder, Schedule};
+/// use phonograph_report::timeline::Unit;
+/// use phonograph_report::{Marks, picture_of, plan_svg, skyline_of, timeline_of};
+///
+/// let mut b = GraphBuilder::new();
+/// b.add_barrier("x");
+/// let graph = b.build()?;
+/// let schedule = Schedule::sequential(&graph);
+/// let picture = picture_of(&graph, "one", Some(&schedule), &mut |_| Marks::default());
+/// let timeline = timeline_of(&picture, &schedule, "in turn", Unit::Steps, |_| 1);
+/// let drawing = plan_svg("a plan", &timeline, &skyline_of(&graph, &schedule, "memory"))?;
+/// assert!(drawing.contains("stream 0"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan_svg(title: &str, timeline: &Timeline, skyline: &Skyline) -> Result<String, PageError> {
+    const HEADING: f64 = 30.0;
+    let mut used = Used::default();
+    let times = timeline::draw(timeline, &mut used)
+        .map_err(|error| PageError::Timeline { section: 0, error })?;
+    let memory =
+        skyline::draw(skyline).map_err(|error| PageError::Skyline { section: 1, error })?;
+    let legend = legend(&used, "");
+    let mut body = String::new();
+    let mut y = MARGIN + 26.0;
+    at(&mut body, MARGIN, y, &legend.body);
+    y += legend.size.height;
+    let mut width = legend.size.width;
+    for (heading, drawing) in [(&timeline.title, times), (&skyline.title, memory)] {
+        text(&mut body, "f", MARGIN, y + 14.0, &elide(heading, TITLE_COLUMNS));
+        at(&mut body, MARGIN, y + HEADING, &drawing.body);
+        y += HEADING + drawing.size.height + MARGIN;
+        width = width.max(drawing.size.width);
+    }
+    Ok(document(title, Size { width: width + 2.0 * MARGIN, height: y }, &body))
+}
+
+/// An SVG document with its heading.
+pub(crate) fn document(title: &str, size: Size, body: &str) -> String {
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pg\" role=\"img\" width=\"{0}\" height=\"{1}\" \
+         viewBox=\"0 0 {0} {1}\"><title>{2}</title><style>{3}</style>\
+         <rect class=\"bg\" width=\"100%\" height=\"100%\"/>",
+        num(size.width),
+        num(size.height),
+        escaped(&capped(title)),
+        style::sheet()
+    );
+    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(title, TITLE_COLUMNS));
+    out.push_str(body);
     out.push_str("</svg>\n");
-    Ok(out)
+    out
 }
 
 const TITLE_COLUMNS: usize = 90;

@@ -94,6 +94,44 @@ pub(crate) fn elide(text: &str, limit: usize) -> String {
     head
 }
 
+/// A C++ name without the namespaces, for people: its base, and its template arguments if it ends with some.
+/// Other texts stay as they are.
+pub(crate) fn brief(name: &str) -> (String, String) {
+    const ANONYMOUS: &str = "(anonymous namespace)";
+    let mut out = String::with_capacity(name.len());
+    // Where the name being read begins in `out`: all of it goes when `::` follows.
+    let mut begin = 0;
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("::") {
+            // What follows template arguments is told by them: `f<int>::type` keeps its head.
+            if out.ends_with('>') {
+                out.push_str("::");
+                begin = out.len();
+            } else {
+                out.truncate(begin);
+            }
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix(ANONYMOUS) {
+            out.push_str(ANONYMOUS);
+            rest = after;
+        } else {
+            out.push(c);
+            if !(c.is_alphanumeric() || c == '_') {
+                begin = out.len();
+            }
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    let base = out.strip_prefix("void ").unwrap_or(&out);
+    match base.find('<') {
+        Some(at) if at > 0 && base.trim_end().ends_with('>') => {
+            (base[..at].to_owned(), base[at..].to_owned())
+        }
+        _ => (base.to_owned(), String::new()),
+    }
+}
+
 /// The text up to [`MAX_FULL`] characters; a longer one says how much is missing.
 pub(crate) fn capped(text: &str) -> String {
     match text.char_indices().nth(MAX_FULL) {
@@ -116,6 +154,27 @@ pub(crate) fn num(x: f64) -> String {
     } else {
         format!("{:.1}", tenths / 10.0)
     }
+}
+
+/// The text with nothing in it that steers how the rest is drawn; line breaks stay.
+pub(crate) fn plain(text: &str) -> String {
+    let tame = |c: char| match c {
+        '\r' => '\u{240d}',
+        c if is_hostile(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(tame).collect()
+}
+
+/// A number of bytes in its largest unit, to a tenth.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let unit = (n.ilog2() / 10) as usize;
+    let value = n as f64 / (1u64 << (10 * unit)) as f64;
+    format!("{} {}", num(value), UNITS[unit - 1])
 }
 
 /// A count with its noun, in the plural where it needs one.
@@ -150,6 +209,37 @@ mod tests {
             escaped(text),
             "&lt;script&gt;\u{fffd}\u{fffd}[31m\u{fffd}&quot;&#39;&amp;\u{240d}\u{fffd}&lt;/script&gt;"
         );
+    }
+
+    #[test]
+    fn names_lose_their_namespaces() {
+        for (name, base, arguments) in [
+            ("axpy", "axpy", ""),
+            ("a::b::axpy<float, c::d>", "axpy", "<float, d>"),
+            ("void at::native::(anonymous namespace)::norm<float>", "norm", "<float>"),
+            ("f<int>::type", "f<int>::type", ""),
+            ("a < b", "a < b", ""),
+            ("::", "", ""),
+            ("<script>", "<script>", ""),
+            ("host callback 3", "host callback 3", ""),
+            ("ns::核心<ns::x>", "核心", "<x>"),
+        ] {
+            assert_eq!(brief(name), (base.to_owned(), arguments.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_short() {
+        for (n, want) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (5 << 20, "5 MiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(bytes(n), want);
+        }
     }
 
     #[test]

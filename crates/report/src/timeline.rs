@@ -1,6 +1,6 @@
 //! Spans of time on lanes, and their drawing.
 //!
-//! In: a [`Timeline`] in nanoseconds. Out: SVG with a time axis, one row for each lane (more where spans of a lane
+//! In: a [`Timeline`]. Out: SVG with a time axis, one row for each lane (more where spans of a lane
 //! overlap), colours by class, tooltips. O(n log n). Above [`MAX_SPANS`] spans, neighbours too thin to be seen are
 //! drawn as one, and the drawing says so.
 
@@ -10,12 +10,22 @@ use crate::layout::Size;
 use crate::legend::{Used, legend};
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, index};
 use crate::style;
-use crate::svg::{Fragment, at, text};
-use crate::text::{capped, count, elide, escape, escaped, num};
+use crate::svg::{Fragment, MARGIN, at, document, text};
+use crate::text::{capped, count, elide, escape, num};
 
 index! {
     /// A span: its position in [`Lane::spans`].
     SpanIx
+}
+
+/// What the times of a timeline count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds.
+    #[default]
+    Nanoseconds,
+    /// Steps: what nodes cost is not known.
+    Steps,
 }
 
 /// When things ran, or would run.
@@ -25,6 +35,8 @@ pub struct Timeline {
     pub title: String,
     /// Streams, threads or devices, in the order of their rows.
     pub lanes: Vec<Lane>,
+    /// What its times count.
+    pub unit: Unit,
 }
 
 /// One row of a timeline.
@@ -43,9 +55,9 @@ pub struct Span {
     pub label: String,
     /// Colour.
     pub class: NodeClass,
-    /// In nanoseconds, on any clock that all spans share.
+    /// In the timeline's unit, on any clock that all spans share.
     pub start: u64,
-    /// In nanoseconds; not before the start.
+    /// In the timeline's unit; not before the start.
     pub end: u64,
     /// The node that ran, in the picture shown with the timeline.
     pub node: Option<(GroupIx, NodeIx)>,
@@ -100,7 +112,6 @@ const NAMES: f64 = 170.0;
 const AXIS: f64 = 26.0;
 const ROW: f64 = 24.0;
 const LANE_GAP: f64 = 10.0;
-const MARGIN: f64 = 20.0;
 /// Width of a character in a span.
 const CHAR: f64 = 6.35;
 /// Spans nearer than this, in pixels, may be drawn as one.
@@ -152,37 +163,27 @@ impl Timeline {
 ///     critical: false,
 /// };
 /// let lanes = vec![Lane { name: "stream 0".into(), spans: vec![span] }];
-/// let drawing = svg(&Timeline { title: "replay".into(), lanes })?;
+/// let drawing = svg(&Timeline { title: "replay".into(), lanes, ..Timeline::default() })?;
 /// assert!(drawing.contains("2.5 µs"));
 /// # Ok::<(), phonograph_report::timeline::TimelineError>(())
 /// ```
 pub fn svg(timeline: &Timeline) -> Result<String, TimelineError> {
     let mut used = Used::default();
-    let drawing = draw(timeline, None, &mut used)?;
+    let drawing = draw(timeline, &mut used)?;
     let legend = legend(&used, "");
     let top = MARGIN + 26.0 + legend.size.height;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pg\" role=\"img\" width=\"{0}\" height=\"{1}\" \
-         viewBox=\"0 0 {0} {1}\"><title>{2}</title><style>{3}</style>\
-         <rect class=\"bg\" width=\"100%\" height=\"100%\"/>",
-        num(drawing.size.width + 2.0 * MARGIN),
-        num(top + drawing.size.height + MARGIN),
-        escaped(&capped(&timeline.title)),
-        style::sheet()
-    );
-    text(&mut out, "h", MARGIN, MARGIN + 14.0, &elide(&timeline.title, 90));
-    at(&mut out, MARGIN, MARGIN + 26.0, &legend.body);
-    at(&mut out, MARGIN, top, &drawing.body);
-    out.push_str("</svg>\n");
-    Ok(out)
+    let mut body = String::new();
+    at(&mut body, MARGIN, MARGIN + 26.0, &legend.body);
+    at(&mut body, MARGIN, top, &drawing.body);
+    let size = Size {
+        width: drawing.size.width + 2.0 * MARGIN,
+        height: top + drawing.size.height + MARGIN,
+    };
+    Ok(document(&timeline.title, size, &body))
 }
 
-/// The rows and the axis. Spans name the node that they ran as `data-node`, if there is a prefix for its id.
-pub(crate) fn draw(
-    timeline: &Timeline,
-    nodes: Option<&str>,
-    used: &mut Used,
-) -> Result<Fragment, TimelineError> {
+/// The rows and the axis.
+pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, TimelineError> {
     let range = timeline.check()?;
     let (first, last) = range.unwrap_or((0, 0));
     let length = (last - first).max(1);
@@ -194,13 +195,13 @@ pub(crate) fn draw(
     let mut merged = 0;
     let mut dividers = Vec::new();
     for lane in &timeline.lanes {
-        let rows = rows(lane);
+        let rows = lane.rows();
         let height = ROW * rows.len().max(1) as f64;
         body.push_str("<g><title>");
         escape(&mut body, &capped(&lane.name));
         body.push_str("</title>");
         text(&mut body, "t", 0.0, y + 10.5, &elide(&lane.name, 22));
-        let share = 100.0 * busy(lane) as f64 / length as f64;
+        let share = 100.0 * lane.busy() as f64 / length as f64;
         let words = format!("busy {} %, {}", num(share), count(lane.spans.len(), "span"));
         text(&mut body, "s", 0.0, y + 22.0, &words);
         body.push_str("</g>");
@@ -227,7 +228,7 @@ pub(crate) fn draw(
                 }
             }
             for piece in &pieces {
-                piece.draw(&mut body, top, first, nodes);
+                piece.draw(&mut body, top, first, timeline.unit);
             }
         }
         y += height + LANE_GAP;
@@ -246,7 +247,7 @@ pub(crate) fn draw(
             num(y)
         ));
         if range.is_some() {
-            let label = time(k * step, step);
+            let label = time(k * step, step, timeline.unit);
             text(&mut out, "s", x + 3.0, AXIS - 10.0, &label);
         }
     }
@@ -290,7 +291,7 @@ struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    fn draw(&self, out: &mut String, top: f64, first: u64, nodes: Option<&str>) {
+    fn draw(&self, out: &mut String, top: f64, first: u64, unit: Unit) {
         let width = (self.x1 - self.x0).max(1.0);
         out.push_str(&format!("<g class=\"sp {}", style::box_class(self.span.class)));
         if width < 3.0 {
@@ -299,11 +300,7 @@ impl Piece<'_> {
         if self.span.critical {
             out.push_str(" crit");
         }
-        out.push('"');
-        if let (Some(prefix), Some((group, node)), 1) = (nodes, self.span.node, self.count) {
-            out.push_str(&format!(" data-node=\"{prefix}g{group}n{node}\""));
-        }
-        out.push_str("><title>");
+        out.push_str("\"><title>");
         if self.count > 1 {
             out.push_str(&format!("{} drawn as one, the first:\n", count(self.count, "span")));
         }
@@ -311,9 +308,9 @@ impl Piece<'_> {
             "{}\n{}\nfrom {} to {}, {}{}",
             capped(&self.span.label),
             self.span.class.name(),
-            exact(self.span.start - first),
-            exact(self.span.end - first),
-            exact(self.span.end - self.span.start),
+            exact(self.span.start - first, unit),
+            exact(self.span.end - first, unit),
+            exact(self.span.end - self.span.start, unit),
             if self.span.critical { "\non the critical path" } else { "" }
         );
         escape(out, &tip);
@@ -334,46 +331,48 @@ impl Piece<'_> {
     }
 }
 
-/// Spans of a lane by start, on as few rows as keep them apart.
-fn rows(lane: &Lane) -> Vec<Vec<SpanIx>> {
-    let mut order: Vec<SpanIx> = (0..lane.spans.len() as u32).map(SpanIx).collect();
-    order.sort_by_key(|&s| {
-        let span = &lane.spans[s.index()];
-        (span.start, std::cmp::Reverse(span.end), s)
-    });
-    let mut rows: Vec<Vec<SpanIx>> = Vec::new();
-    // Rows by when they become free: the lowest row that is free takes the span.
-    let mut free: BTreeSet<usize> = BTreeSet::new();
-    let mut taken: BTreeSet<(u64, usize)> = BTreeSet::new();
-    for s in order {
-        let span = &lane.spans[s.index()];
-        while let Some(&(end, row)) = taken.first() {
-            if end > span.start {
-                break;
+impl Lane {
+    /// The spans by start, on as few rows as keep them apart.
+    pub(crate) fn rows(&self) -> Vec<Vec<SpanIx>> {
+        let mut order: Vec<SpanIx> = (0..self.spans.len() as u32).map(SpanIx).collect();
+        order.sort_by_key(|&s| {
+            let span = &self.spans[s.index()];
+            (span.start, std::cmp::Reverse(span.end), s)
+        });
+        let mut rows: Vec<Vec<SpanIx>> = Vec::new();
+        // Rows by when they become free: the lowest row that is free takes the span.
+        let mut free: BTreeSet<usize> = BTreeSet::new();
+        let mut taken: BTreeSet<(u64, usize)> = BTreeSet::new();
+        for s in order {
+            let span = &self.spans[s.index()];
+            while let Some(&(end, row)) = taken.first() {
+                if end > span.start {
+                    break;
+                }
+                taken.pop_first();
+                free.insert(row);
             }
-            taken.pop_first();
-            free.insert(row);
+            let row = free.pop_first().unwrap_or(rows.len());
+            if row == rows.len() {
+                rows.push(Vec::new());
+            }
+            rows[row].push(s);
+            taken.insert((span.end, row));
         }
-        let row = free.pop_first().unwrap_or(rows.len());
-        if row == rows.len() {
-            rows.push(Vec::new());
-        }
-        rows[row].push(s);
-        taken.insert((span.end, row));
+        rows
     }
-    rows
-}
 
-/// Nanoseconds in which at least one span of the lane runs.
-fn busy(lane: &Lane) -> u64 {
-    let mut times: Vec<(u64, u64)> = lane.spans.iter().map(|s| (s.start, s.end)).collect();
-    times.sort_unstable();
-    let (mut sum, mut until) = (0, 0);
-    for (start, end) in times {
-        sum += end.saturating_sub(start.max(until));
-        until = until.max(end);
+    /// The time in which at least one span runs.
+    pub(crate) fn busy(&self) -> u64 {
+        let mut times: Vec<(u64, u64)> = self.spans.iter().map(|s| (s.start, s.end)).collect();
+        times.sort_unstable();
+        let (mut sum, mut until) = (0, 0);
+        for (start, end) in times {
+            sum += end.saturating_sub(start.max(until));
+            until = until.max(end);
+        }
+        sum
     }
-    sum
 }
 
 /// A round distance of ticks: 1, 2 or 5 times a power of ten, for six to fifteen ticks.
@@ -391,16 +390,19 @@ fn step(length: u64) -> u64 {
 }
 
 /// A time on an axis with ticks every `step` nanoseconds: the unit is that of the step.
-fn time(ns: u64, step: u64) -> String {
-    if ns == 0 {
-        return "0".into();
+fn time(ns: u64, step: u64, counted: Unit) -> String {
+    if ns == 0 || counted == Unit::Steps {
+        return ns.to_string();
     }
     let (unit, name) = unit(step.saturating_mul(10));
     decimal(ns, unit) + name
 }
 
 /// A duration in its natural unit, without loss.
-pub(crate) fn exact(ns: u64) -> String {
+fn exact(ns: u64, counted: Unit) -> String {
+    if counted == Unit::Steps {
+        return count(usize::try_from(ns).unwrap_or(usize::MAX), "step");
+    }
     let (unit, name) = unit(ns);
     decimal(ns, unit) + name
 }
@@ -446,7 +448,7 @@ mod tests {
             (1_000_000_001, "1.000000001 s"),
             (u64::MAX, "18446744073.709551615 s"),
         ] {
-            assert_eq!(exact(ns), want);
+            assert_eq!(exact(ns, Unit::Nanoseconds), want);
         }
     }
 
@@ -474,7 +476,7 @@ mod tests {
                 let start = u.int_in_range(0..=30u64)?;
                 lane.spans.push(span(start, start + u.int_in_range(1..=9u64)?));
             }
-            let rows = rows(&lane);
+            let rows = lane.rows();
             let mut seen: Vec<SpanIx> = rows.iter().flatten().copied().collect();
             seen.sort();
             assert_eq!(seen.len(), lane.spans.len());
@@ -488,7 +490,7 @@ mod tests {
             let at_once = |t: u64| lane.spans.iter().filter(|s| s.start <= t && t < s.end).count();
             assert_eq!(rows.len(), (0..40).map(at_once).max().unwrap_or(0));
             let busy_for = (0..40).filter(|&t| at_once(t) > 0).count() as u64;
-            assert_eq!(busy(&lane), busy_for);
+            assert_eq!(lane.busy(), busy_for);
             Ok(())
         })
         .budget_ms(400);

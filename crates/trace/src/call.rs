@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CuResult, EventId, Function, GraphId, MemoryId, StreamId, ThreadId};
+use crate::{CuResult, EventId, Function, GraphId, MemoryId, NodeId, StreamId, ThreadId};
 
 /// One call of the driver, whether it comes from a script, a recording or a running program.
 ///
@@ -31,6 +31,8 @@ pub struct Call {
     pub flags: Flags,
     /// What a piece of work is called and which memory it touches, if known.
     pub work: Option<Box<Work>>,
+    /// For calls that build a graph by hand: what they add to it.
+    pub build: Option<Box<Build>>,
     /// What the driver answered, if known.
     pub result: Option<CuResult>,
     /// Where the call stands in the text that it was read from.
@@ -58,6 +60,7 @@ impl Call {
             mode: None,
             flags: Flags::default(),
             work: None,
+            build: None,
             result: None,
             place: None,
         }
@@ -82,6 +85,20 @@ pub struct Flags {
     pub pageable: bool,
     /// A dependency update adds to the set instead of replacing it.
     pub add: bool,
+    /// A query for edges has room for their data.
+    pub edge_data: bool,
+}
+
+impl Flags {
+    /// None of them.
+    pub const NONE: Self = Self {
+        external: false,
+        programmatic: false,
+        no_bytes: false,
+        pageable: false,
+        add: false,
+        edge_data: false,
+    };
 }
 
 /// What a piece of work is called, and which memory it reads and writes.
@@ -93,6 +110,73 @@ pub struct Work {
     pub reads: Vec<MemoryId>,
     /// Memory that is written, in the order given.
     pub writes: Vec<MemoryId>,
+}
+
+/// What a call adds to a graph that the program builds by hand.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Build {
+    /// What the program calls the new node.
+    pub node: Option<NodeId>,
+    /// The graph that a child node holds, or the graphs that become the bodies of a conditional.
+    pub inner: Vec<GraphId>,
+    /// The kind of a conditional node.
+    pub conditional: Option<ConditionalKind>,
+    /// An edge between two nodes.
+    pub edge: Option<(NodeId, NodeId, Port)>,
+}
+
+/// The kind of a conditional node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum ConditionalKind {
+    If,
+    While,
+    Switch,
+}
+
+impl ConditionalKind {
+    /// The word that scripts use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::If => "if",
+            Self::While => "while",
+            Self::Switch => "switch",
+        }
+    }
+
+    /// The kind of a word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::If, Self::While, Self::Switch].into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// When a producer lets its consumer start: the producer's port of an edge.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Port {
+    /// When it is complete.
+    Full,
+    /// When its blocks have triggered.
+    Programmatic,
+    /// When its blocks have started.
+    LaunchOrder,
+}
+
+impl Port {
+    /// The word that scripts use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Programmatic => "programmatic",
+            Self::LaunchOrder => "launch_order",
+        }
+    }
+
+    /// The port of a word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Full, Self::Programmatic, Self::LaunchOrder]
+            .into_iter()
+            .find(|port| port.word() == word)
+    }
 }
 
 /// A stream operand.

@@ -43,3 +43,7 @@ id!(
     /// A graph that the program named: one that captures are begun into, or one that a capture ended with.
     GraphId, "g"
 );
+id!(
+    /// A node that the program added to a graph itself and gave a name.
+    NodeId, "n"
+);

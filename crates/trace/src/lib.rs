@@ -25,9 +25,9 @@ mod result;
 mod script;
 mod words;
 
-pub use call::{Call, Flags, Mode, Place, Stream, StreamKind, Work};
+pub use call::{Build, Call, ConditionalKind, Flags, Mode, Place, Port, Stream, StreamKind, Work};
 pub use function::Function;
-pub use ids::{EventId, GraphId, MemoryId, StreamId, ThreadId};
+pub use ids::{EventId, GraphId, MemoryId, NodeId, StreamId, ThreadId};
 pub use line::{OpError, SyntaxError};
 pub use names::{Names, Undeclared};
 pub use result::CuResult;

@@ -4,7 +4,7 @@
 
 use crate::limits::{MAX_LINE, MAX_NAME};
 use crate::names::Undeclared;
-use crate::{CuResult, GraphId, MemoryId, Mode, Names, Place, Stream, Work};
+use crate::{CuResult, GraphId, MemoryId, Mode, Names, NodeId, Place, Stream, Work};
 
 /// What is wrong with a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum OpError {
     /// A name that was declared before.
     #[error("{what} `{name}` is declared already")]
     Declared {
-        /// Stream, event, thread or graph.
+        /// Stream, event, thread, graph, node or memory.
         what: &'static str,
         /// The name.
         name: String,
@@ -44,6 +44,14 @@ pub enum OpError {
         word: String,
         /// What it may be.
         choices: &'static str,
+    },
+    /// A word that should be a number.
+    #[error("`{word}` is not {what}")]
+    Number {
+        /// What it should be.
+        what: &'static str,
+        /// The word as written.
+        word: String,
     },
     /// A word that cannot be a name.
     #[error(
@@ -204,13 +212,7 @@ impl<'a> Line<'a> {
     }
 
     pub(crate) fn mode(&mut self) -> Result<Mode, SyntaxError> {
-        let word = self.take("a capture mode")?;
-        Mode::from_word(word).ok_or_else(|| {
-            self.wrong(OpError::Choice {
-                word: word.to_owned(),
-                choices: "global, thread_local, relaxed",
-            })
-        })
+        self.choice("a capture mode", "global, thread_local, relaxed", Mode::from_word)
     }
 
     pub(crate) fn memory(&mut self, names: &mut Names) -> Result<MemoryId, SyntaxError> {
@@ -229,11 +231,48 @@ impl<'a> Line<'a> {
     }
 
     pub(crate) fn graph(&mut self, names: &Names) -> Result<Option<GraphId>, SyntaxError> {
-        if self.peek().is_none() {
+        self.peek().map(|_| self.named_graph(names)).transpose()
+    }
+
+    /// One of a few words.
+    pub(crate) fn choice<T>(
+        &mut self,
+        what: &'static str,
+        choices: &'static str,
+        from_word: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, SyntaxError> {
+        let word = self.take(what)?;
+        from_word(word)
+            .ok_or_else(|| self.wrong(OpError::Choice { word: word.to_owned(), choices }))
+    }
+
+    /// A graph that has to be named.
+    pub(crate) fn named_graph(&mut self, names: &Names) -> Result<GraphId, SyntaxError> {
+        let name = self.take("a graph")?;
+        names.graph(name).map_err(|e| self.wrong(e))
+    }
+
+    /// A graph that gets its name here.
+    pub(crate) fn new_graph(&mut self, names: &mut Names) -> Result<GraphId, SyntaxError> {
+        let name = self.take_name("a name for the graph")?;
+        let declared = OpError::Declared { what: "graph", name: name.to_owned() };
+        names.declare_graph(name).ok_or_else(|| self.wrong(declared))
+    }
+
+    pub(crate) fn node(&mut self, names: &Names) -> Result<NodeId, SyntaxError> {
+        let name = self.take("a node")?;
+        names.node(name).map_err(|e| self.wrong(e))
+    }
+
+    /// `[as N]`: a node that gets its name here.
+    pub(crate) fn new_node(&mut self, names: &mut Names) -> Result<Option<NodeId>, SyntaxError> {
+        if self.peek() != Some("as") {
             return Ok(None);
         }
-        let name = self.take("a graph")?;
-        names.graph(name).map(Some).map_err(|e| self.wrong(e))
+        self.next += 1;
+        let name = self.take_name("a name for the node")?;
+        let declared = OpError::Declared { what: "node", name: name.to_owned() };
+        names.declare_node(name).map(Some).ok_or_else(|| self.wrong(declared))
     }
 
     /// `[NAME] [reads M…] [writes M…]`, or nothing.
@@ -243,7 +282,8 @@ impl<'a> Line<'a> {
         named: bool,
     ) -> Result<Option<Box<Work>>, SyntaxError> {
         let mut work = Work::default();
-        if named && self.peek().is_some_and(|word| word != "reads" && word != "writes") {
+        let ends = |word: &str| matches!(word, "reads" | "writes" | "as");
+        if named && self.peek().is_some_and(|word| !ends(word)) {
             work.name = self.take_name("a name")?.to_owned();
         }
         while let Some(keyword) = self.peek() {
@@ -252,7 +292,7 @@ impl<'a> Line<'a> {
             }
             self.next += 1;
             let mut some = false;
-            while self.peek().is_some_and(|word| word != "reads" && word != "writes") {
+            while self.peek().is_some_and(|word| !ends(word)) {
                 let memory = self.memory(names)?;
                 if keyword == "reads" {
                     work.reads.push(memory)

@@ -3,17 +3,21 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::{EventId, GraphId, MemoryId, Stream, StreamId, StreamKind, ThreadId};
+use crate::{EventId, GraphId, MemoryId, NodeId, Stream, StreamId, StreamKind, ThreadId};
 
 /// A two-way table of names. Ids count up from 0 in the order of declaration; thread 0 is `main`.
 #[derive(Clone, Debug)]
 pub struct Names {
     streams: Table<StreamId>,
     kinds: Vec<StreamKind>,
+    devices: Vec<Option<u32>>,
     events: Table<EventId>,
     threads: Table<ThreadId>,
     memory: Table<MemoryId>,
+    /// By memory, as far as sizes are declared.
+    bytes: Vec<Option<u64>>,
     graphs: Table<GraphId>,
+    nodes: Table<NodeId>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ impl<Id: Copy + Eq + Hash> Table<Id> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what} `{name}` is not declared{}", .closest.as_ref().map_or(String::new(), |c| format!("; did you mean `{c}`?")))]
 pub struct Undeclared {
-    /// Stream, event, thread or graph.
+    /// Stream, event, thread, graph or node.
     pub what: &'static str,
     /// The name as written.
     pub name: String,
@@ -62,10 +66,13 @@ impl Names {
         Self {
             streams: Table::new(),
             kinds: Vec::new(),
+            devices: Vec::new(),
             events: Table::new(),
             threads,
             memory: Table::new(),
+            bytes: Vec::new(),
             graphs: Table::new(),
+            nodes: Table::new(),
         }
     }
 
@@ -73,6 +80,7 @@ impl Names {
     pub fn declare_stream(&mut self, name: &str, kind: StreamKind) -> Option<StreamId> {
         let id = self.streams.add(name, StreamId)?;
         self.kinds.push(kind);
+        self.devices.push(None);
         Some(id)
     }
 
@@ -91,9 +99,32 @@ impl Names {
         self.graphs.add(name, GraphId)
     }
 
+    /// Declares a node of a graph; `None` if the name is taken.
+    pub fn declare_node(&mut self, name: &str) -> Option<NodeId> {
+        self.nodes.add(name, NodeId)
+    }
+
     /// The memory of this name, declared on first use; `None` only if there are no ids left.
     pub fn memory(&mut self, name: &str) -> Option<MemoryId> {
         self.memory.get(name).or_else(|| self.memory.add(name, MemoryId))
+    }
+
+    /// Declares the size of a piece of memory; `None` if it has one already or there are no ids left.
+    pub fn declare_memory(&mut self, name: &str, bytes: u64) -> Option<MemoryId> {
+        let id = self.memory(name)?;
+        if self.memory_bytes(id).is_some() {
+            return None;
+        }
+        if self.bytes.len() <= id.index() {
+            self.bytes.resize(id.index() + 1, None);
+        }
+        self.bytes[id.index()] = Some(bytes);
+        Some(id)
+    }
+
+    /// The size of a piece of memory, if it was declared.
+    pub fn memory_bytes(&self, id: MemoryId) -> Option<u64> {
+        self.bytes.get(id.index()).copied().flatten()
     }
 
     /// The stream operand of a word: `legacy`, `ptds` or a declared name.
@@ -132,9 +163,38 @@ impl Names {
         find(&self.graphs, "graph", name)
     }
 
+    /// The node of a name.
+    ///
+    /// # Errors
+    /// [`Undeclared`] if there is none of that name.
+    pub fn node(&self, name: &str) -> Result<NodeId, Undeclared> {
+        find(&self.nodes, "node", name)
+    }
+
+    /// How many graphs are declared.
+    pub fn graph_count(&self) -> usize {
+        self.graphs.names.len()
+    }
+
     /// The kinds of the declared streams, by id.
     pub fn stream_kinds(&self) -> &[StreamKind] {
         &self.kinds
+    }
+
+    /// Says on which device a declared stream is.
+    ///
+    /// # Panics
+    /// If this table did not give the id out.
+    pub fn set_device(&mut self, stream: StreamId, device: u32) {
+        self.devices[stream.index()] = Some(device);
+    }
+
+    /// The device of a stream, if it was said.
+    pub fn device(&self, stream: Stream) -> Option<u32> {
+        match stream {
+            Stream::Created(id) => self.devices.get(id.index()).copied().flatten(),
+            Stream::Legacy | Stream::PerThread => None,
+        }
     }
 
     /// How many events are declared.
@@ -164,6 +224,11 @@ impl Names {
     /// The name of a piece of memory.
     pub fn memory_name(&self, id: MemoryId) -> &str {
         self.memory.names.get(id.index()).map_or("?", String::as_str)
+    }
+
+    /// The name of a node.
+    pub fn node_name(&self, id: NodeId) -> &str {
+        self.nodes.names.get(id.index()).map_or("?", String::as_str)
     }
 
     /// The name of a graph.

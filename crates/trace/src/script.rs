@@ -17,8 +17,9 @@
 //! launch main step
 //! ```
 //!
-//! `stream NAME… [blocking|nonblocking]`, `event NAME…`, `thread NAME…` and `graph NAME…` declare; streams are blocking unless said,
-//! as cuStreamCreate makes them. Everything else is a call, in the words that the crate's `words` module lists. `#` begins a comment.
+//! `stream NAME… [blocking|nonblocking] [device N]`, `event NAME…`, `thread NAME…`, `graph NAME…` and `memory NAME… BYTES` declare.
+//! Streams are blocking unless said, as cuStreamCreate makes them; memory may be used undeclared, and is then of unknown size.
+//! Everything else is a call, in the words that the crate's `words` module lists. `#` begins a comment.
 
 use crate::limits::MAX_BYTES;
 use crate::line::{Line, OpError, SyntaxError};
@@ -66,6 +67,7 @@ impl Script {
                 Some("thread") => declare(&mut line, "thread", |name| {
                     script.names.declare_thread(name).is_some()
                 })?,
+                Some("memory") => script.declare_memory(&mut line)?,
                 Some("graph") => {
                     declare(&mut line, "graph", |name| script.names.declare_graph(name).is_some())?
                 }
@@ -81,7 +83,16 @@ impl Script {
     }
 
     fn declare_streams(&mut self, line: &mut Line<'_>) -> Result<(), SyntaxError> {
-        let names = declared(line, "stream")?;
+        let mut names = declared(line, "stream")?;
+        let mut device = None;
+        if let [rest @ .., "device", number] = &names[..] {
+            let bad = OpError::Number { what: "a device's number", word: (*number).to_owned() };
+            device = Some(number.parse().map_err(|_| line.wrong(bad))?);
+            names.truncate(rest.len());
+        }
+        if names.last() == Some(&"device") {
+            line.take("a device's number")?;
+        }
         let (names, kind) = match names.split_last() {
             Some((&"nonblocking", names)) => (names, StreamKind::NonBlocking),
             Some((&"blocking", names)) => (names, StreamKind::Blocking),
@@ -92,7 +103,27 @@ impl Script {
         }
         for name in names {
             let taken = OpError::Declared { what: "stream", name: (*name).to_owned() };
-            self.names.declare_stream(name, kind).ok_or_else(|| line.wrong(taken))?;
+            let id = self.names.declare_stream(name, kind).ok_or_else(|| line.wrong(taken))?;
+            if let Some(device) = device {
+                self.names.set_device(id, device);
+            }
+        }
+        Ok(())
+    }
+
+    fn declare_memory(&mut self, line: &mut Line<'_>) -> Result<(), SyntaxError> {
+        let words = declared(line, "memory")?;
+        let Some((size, names)) = words.split_last().filter(|(_, names)| !names.is_empty()) else {
+            line.take("a size in bytes")?;
+            return Ok(());
+        };
+        // No device addresses more, and graphs hold no larger buffers.
+        let bytes = size.parse().ok().filter(|bytes: &u64| *bytes <= 1 << 56);
+        let bad = OpError::Number { what: "a size in bytes", word: (*size).to_owned() };
+        let bytes = bytes.ok_or_else(|| line.wrong(bad))?;
+        for name in names {
+            let taken = OpError::Declared { what: "memory", name: (*name).to_owned() };
+            self.names.declare_memory(name, bytes).ok_or_else(|| line.wrong(taken))?;
         }
         Ok(())
     }
@@ -123,6 +154,8 @@ fn declare(
 #[cfg(test)]
 mod tests {
     use super::Script;
+    use crate::StreamKind::{Blocking, NonBlocking};
+    use crate::{MemoryId, Stream, StreamId};
 
     const DECLARED: &str = "stream a b nonblocking\nstream c\nevent e f\nthread loader\ngraph g\n";
 
@@ -135,6 +168,8 @@ mod tests {
             "end a as h",
             "kernel a gemm reads x y writes z",
             "kernel legacy",
+            "kernel_programmatic a gemm reads x",
+            "cuLaunchKernelEx a",
             "kernel ptds reads x",
             "@loader memcpy b htod_pageable reads x writes y",
             "memcpy a dtod",
@@ -173,11 +208,33 @@ mod tests {
             "cuStreamGetFlags a",
             "cuMemAllocFromPoolAsync a m",
             "cuMemcpy2DAsync a reads x writes y",
+            "add_kernel g gemm reads x writes y as n",
+            "add_memset g writes x",
+            "add_empty g as n",
+            "add_alloc g x as n",
+            "add_free g x",
+            "add_child g g as n",
+            "add_conditional g if body other as n",
+            "add_conditional g while body",
+            "edges g",
+            "edges_data g",
         ] {
             let script = Script::parse(&format!("{DECLARED}{line}\n"))
                 .unwrap_or_else(|e| panic!("{line}: {e}"));
             assert_eq!(script.words(&script.calls[0]), line);
         }
+    }
+
+    #[test]
+    fn declarations_say_kinds_devices_and_sizes() {
+        let text = "stream a b nonblocking device 1\nstream c device 0\nstream d\nmemory x y 4096\nmemory z 1\nalloc w\n";
+        let names = Script::parse(text).unwrap().names;
+        let devices: Vec<_> =
+            (0..4).map(|id| names.device(Stream::Created(StreamId(id)))).collect();
+        assert_eq!(devices, [Some(1), Some(1), Some(0), None]);
+        assert_eq!(names.stream_kinds()[..3], [NonBlocking, NonBlocking, Blocking]);
+        let bytes: Vec<_> = (0..4).map(|id| names.memory_bytes(MemoryId(id))).collect();
+        assert_eq!(bytes, [Some(4096), Some(4096), Some(1), None]);
     }
 
     #[test]
@@ -198,6 +255,13 @@ mod tests {
             ("end a as g", "6:10: graph `g` is declared already"),
             ("stream a", "6:8: stream `a` is declared already"),
             ("stream nonblocking", "6:19: a name is missing at the end of the line"),
+            ("stream d device", "6:16: a device's number is missing at the end of the line"),
+            ("stream d device one", "6:17: `one` is not a device's number"),
+            ("stream device 1", "6:16: a name is missing at the end of the line"),
+            ("memory x", "6:9: a size in bytes is missing at the end of the line"),
+            ("memory x big", "6:10: `big` is not a size in bytes"),
+            ("memory x -1", "6:10: `-1` is not a size in bytes"),
+            ("memory x x 4", "6:12: memory `x` is declared already"),
             ("event", "6:6: a name is missing at the end of the line"),
             (
                 "event leg/acy",
@@ -210,6 +274,12 @@ mod tests {
             ),
             ("@", "6:1: thread `` is not declared"),
             ("@7", "6:3: an operation is missing at the end of the line"),
+            ("add_conditional g maybe b", "6:19: `maybe` is not one of if, while, switch"),
+            ("add_conditional g while b c", "6:27: `c` is too much on this line"),
+            ("add_conditional g if g", "6:22: graph `g` is declared already"),
+            ("add_edge g n m", "6:12: node `n` is not declared"),
+            ("add_empty", "6:10: a graph is missing at the end of the line"),
+            ("add_empty g as", "6:15: a name for the node is missing at the end of the line"),
             ("cuEventQuery zz", "6:14: stream `zz` is not declared"),
         ] {
             let error = Script::parse(&format!("{DECLARED}{line}\n")).expect_err(line);

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `begin S MODE`, `begin_into S MODE [G]`, `end S [as G]` | cuStreamBeginCapture, cuStreamBeginCaptureToGraph, cuStreamEndCapture |
 //! | `kernel S [NAME] …`, `memset S …`, `host S [NAME] …`, `callback S [NAME] …` | cuLaunchKernel, cuMemsetD8Async, cuLaunchHostFunc, cuStreamAddCallback |
+//! | `kernel_programmatic S [NAME] …` | cuLaunchKernelEx with programmatic stream serialisation |
 //! | `memcpy S dtod\|htod_pinned\|htod_pageable\|dtoh_pinned\|dtoh_pageable …` | the asynchronous copies |
 //! | `record E S`, `record_ext E S`, `wait S E`, `wait_ext S E` | cuEventRecordWithFlags, cuStreamWaitEvent; `_ext` with the external flag |
 //! | `sync S`, `query S`, `esync E`, `equery E`, `ctxsync` | the waits and queries |
@@ -13,6 +14,10 @@
 //! | `setdeps S T`, `adddeps S T` | cuStreamUpdateCaptureDependencies of S with the set of T |
 //! | `mode MODE` | cuThreadExchangeStreamCaptureMode |
 //! | `create_stream S`, `destroy_stream S`, `create_event E`, `destroy_event E` | as named |
+//! | `add_kernel G [NAME] …`, `add_memcpy G …`, `add_memset G …`, `add_host G [NAME] …`, `add_empty G`, `add_alloc G M`, `add_free G M`, `add_child G H`, each `[as N]` | cuGraphAddKernelNode, … |
+//! | `add_conditional G if\|while\|switch BODY… [as N]` | cuGraphAddNode; the bodies are new graphs |
+//! | `add_edge G N N [full\|programmatic\|launch_order]` | cuGraphAddDependencies |
+//! | `edges G`, `edges_data G` | cuGraphGetEdges without and with room for edge data |
 //! | `cuName [S] [E] [G] [MODE] [M] …` | any other function; memory only for those of memory |
 //!
 //! `…` is `reads M… writes M…`. `@T ` in front: thread T makes the call. `-> RESULT` at the end: what the driver was seen to answer.
@@ -20,7 +25,7 @@
 use std::fmt::Write as _;
 
 use crate::line::{Line, OBSERVED, OpError, SyntaxError};
-use crate::{Call, Flags, Function, Mode, Names};
+use crate::{Build, Call, ConditionalKind, Flags, Function, Mode, Names, Port};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
@@ -43,18 +48,32 @@ enum Shape {
     Dependencies,
     Mode,
     Touching,
+    Graph,
+    AddNode,
+    AddNamed,
+    AddMemory,
+    AddChild,
+    AddConditional,
+    AddEdge,
+}
+
+impl Shape {
+    /// Whether the call is about a graph that is built by hand, which then comes first.
+    fn builds(self) -> bool {
+        use Shape::{AddChild, AddConditional, AddEdge, AddMemory, AddNamed, AddNode, Graph};
+        matches!(self, Graph | AddNode | AddNamed | AddMemory | AddChild | AddConditional | AddEdge)
+    }
 }
 
 struct Word {
     word: &'static str,
     function: Function,
     shape: Shape,
-    external: bool,
-    add: bool,
+    flags: Flags,
 }
 
 const fn word(word: &'static str, function: Function, shape: Shape) -> Word {
-    Word { word, function, shape, external: false, add: false }
+    Word { word, function, shape, flags: Flags::NONE }
 }
 
 const WORDS: &[Word] = &[
@@ -62,17 +81,24 @@ const WORDS: &[Word] = &[
     word("begin_into", Function::StreamBeginCaptureToGraph, Shape::BeginInto),
     word("end", Function::StreamEndCapture, Shape::End),
     word("kernel", Function::LaunchKernel, Shape::NamedWork),
+    Word {
+        flags: Flags { programmatic: true, ..Flags::NONE },
+        ..word("kernel_programmatic", Function::LaunchKernelEx, Shape::NamedWork)
+    },
     word("memset", Function::MemsetD8Async, Shape::Work),
     word("host", Function::LaunchHostFunc, Shape::NamedWork),
     word("callback", Function::StreamAddCallback, Shape::NamedWork),
     word("memcpy", Function::MemcpyAsync, Shape::Copy),
     word("record", Function::EventRecord, Shape::EventStream),
     Word {
-        external: true,
+        flags: Flags { external: true, ..Flags::NONE },
         ..word("record_ext", Function::EventRecordWithFlags, Shape::EventStream)
     },
     word("wait", Function::StreamWaitEvent, Shape::StreamEvent),
-    Word { external: true, ..word("wait_ext", Function::StreamWaitEvent, Shape::StreamEvent) },
+    Word {
+        flags: Flags { external: true, ..Flags::NONE },
+        ..word("wait_ext", Function::StreamWaitEvent, Shape::StreamEvent)
+    },
     word("sync", Function::StreamSynchronize, Shape::Stream),
     word("query", Function::StreamQuery, Shape::Stream),
     word("esync", Function::EventSynchronize, Shape::Event),
@@ -91,7 +117,7 @@ const WORDS: &[Word] = &[
     word("graph_destroy", Function::GraphDestroy, Shape::MaybeGraph),
     word("setdeps", Function::StreamUpdateCaptureDependencies, Shape::Dependencies),
     Word {
-        add: true,
+        flags: Flags { add: true, ..Flags::NONE },
         ..word("adddeps", Function::StreamUpdateCaptureDependencies, Shape::Dependencies)
     },
     word("mode", Function::ThreadExchangeStreamCaptureMode, Shape::Mode),
@@ -99,6 +125,21 @@ const WORDS: &[Word] = &[
     word("destroy_stream", Function::StreamDestroy, Shape::Stream),
     word("create_event", Function::EventCreate, Shape::Event),
     word("destroy_event", Function::EventDestroy, Shape::Event),
+    word("add_kernel", Function::GraphAddKernelNode, Shape::AddNamed),
+    word("add_memcpy", Function::GraphAddMemcpyNode, Shape::AddNode),
+    word("add_memset", Function::GraphAddMemsetNode, Shape::AddNode),
+    word("add_host", Function::GraphAddHostNode, Shape::AddNamed),
+    word("add_empty", Function::GraphAddEmptyNode, Shape::AddNode),
+    word("add_alloc", Function::GraphAddMemAllocNode, Shape::AddMemory),
+    word("add_free", Function::GraphAddMemFreeNode, Shape::AddMemory),
+    word("add_child", Function::GraphAddChildGraphNode, Shape::AddChild),
+    word("add_conditional", Function::GraphAddNode, Shape::AddConditional),
+    word("add_edge", Function::GraphAddDependencies, Shape::AddEdge),
+    word("edges", Function::GraphGetEdges, Shape::Graph),
+    Word {
+        flags: Flags { edge_data: true, ..Flags::NONE },
+        ..word("edges_data", Function::GraphGetEdges, Shape::Graph)
+    },
 ];
 
 const COPIES: &[(&str, Function, bool)] = &[
@@ -141,7 +182,7 @@ fn parse_call(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxErro
         return Err(line.wrong(OpError::UnknownOperation(op.to_owned())));
     };
     call.function = word.function;
-    call.flags = Flags { external: word.external, add: word.add, ..Flags::default() };
+    call.flags = word.flags;
     match word.shape {
         Shape::Plain => {}
         Shape::Stream => call.stream = Some(line.stream(names)?),
@@ -161,9 +202,7 @@ fn parse_call(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxErro
             call.stream = Some(line.stream(names)?);
             if line.peek() == Some("as") {
                 line.skip();
-                let name = line.take_name("a name for the graph")?;
-                let declared = OpError::Declared { what: "graph", name: name.to_owned() };
-                call.graph = Some(names.declare_graph(name).ok_or_else(|| line.wrong(declared))?);
+                call.graph = Some(line.new_graph(names)?);
             }
         }
         Shape::Work | Shape::NamedWork => {
@@ -172,12 +211,9 @@ fn parse_call(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxErro
         }
         Shape::Copy => {
             call.stream = Some(line.stream(names)?);
-            let direction = line.take("a direction")?;
             let choices = "dtod, htod_pinned, htod_pageable, dtoh_pinned, dtoh_pageable";
-            let (_, function, pageable) =
-                COPIES.iter().find(|(name, ..)| *name == direction).ok_or_else(|| {
-                    line.wrong(OpError::Choice { word: direction.to_owned(), choices })
-                })?;
+            let named = |word: &str| COPIES.iter().find(|(name, ..)| *name == word);
+            let (_, function, pageable) = line.choice("a direction", choices, named)?;
             call.function = *function;
             call.flags.pageable = *pageable;
             call.work = line.work(names, false)?;
@@ -212,9 +248,58 @@ fn parse_call(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxErro
         }
         Shape::Mode => call.mode = Some(line.mode()?),
         Shape::Touching => call.work = line.work(names, false)?,
+        shape => build(line, names, &mut call, shape)?,
     }
     line.finish()?;
     Ok(call)
+}
+
+/// The operands of a call about a graph that is built by hand.
+fn build(
+    line: &mut Line<'_>,
+    names: &mut Names,
+    call: &mut Call,
+    shape: Shape,
+) -> Result<(), SyntaxError> {
+    call.graph = Some(line.named_graph(names)?);
+    let mut build = Build::default();
+    match shape {
+        Shape::AddNode | Shape::AddNamed => {
+            call.work = line.work(names, shape == Shape::AddNamed)?
+        }
+        Shape::AddMemory => call.memory = Some(line.memory(names)?),
+        Shape::AddChild => build.inner.push(line.named_graph(names)?),
+        Shape::AddConditional => {
+            let kinds = "if, while, switch";
+            let kind = line.choice("a kind of conditional", kinds, ConditionalKind::from_word)?;
+            build.conditional = Some(kind);
+            build.inner.push(line.new_graph(names)?);
+            // As the driver has it: two bodies at most for `if`, one for `while`.
+            let most = match kind {
+                ConditionalKind::If => 2,
+                ConditionalKind::While => 1,
+                ConditionalKind::Switch => usize::MAX,
+            };
+            while build.inner.len() < most && line.peek().is_some_and(|word| word != "as") {
+                build.inner.push(line.new_graph(names)?);
+            }
+        }
+        Shape::AddEdge => {
+            let (from, to) = (line.node(names)?, line.node(names)?);
+            let mut port = Port::Full;
+            if line.peek().is_some() {
+                port =
+                    line.choice("a port", "full, programmatic, launch_order", Port::from_word)?;
+            }
+            build.edge = Some((from, to, port));
+        }
+        _ => return Ok(()),
+    }
+    if shape != Shape::AddEdge {
+        build.node = line.new_node(names)?;
+    }
+    call.build = Some(Box::new(build));
+    Ok(())
 }
 
 fn event(line: &mut Line<'_>, names: &Names) -> Result<crate::EventId, SyntaxError> {
@@ -265,10 +350,11 @@ pub(crate) fn print(call: &Call, names: &Names) -> String {
     let copy = COPIES
         .iter()
         .find(|(_, f, pageable)| *f == call.function && *pageable == call.flags.pageable);
-    let fits = |w: &&Word| {
-        w.function == call.function && w.external == call.flags.external && w.add == call.flags.add
-    };
-    match (copy, WORDS.iter().find(fits)) {
+    // What scripts do not say with a word of its own makes no other word.
+    let flags = Flags { no_bytes: false, pageable: false, ..call.flags };
+    let fits = |w: &&Word| w.function == call.function && w.flags == flags;
+    let word = WORDS.iter().find(fits);
+    match (copy, word) {
         (Some(_), _) => out.push_str("memcpy"),
         (None, Some(word)) => out.push_str(word.word),
         (None, None) => out.push_str(call.function.name()),
@@ -279,7 +365,10 @@ pub(crate) fn print(call: &Call, names: &Names) -> String {
         matches!(call.function, Function::EventRecord | Function::EventRecordWithFlags);
     let pair = if events_first { [event, stream] } else { [stream, event] };
     let as_graph = call.function == Function::StreamEndCapture && call.graph.is_some();
+    let building = word.is_some_and(|word| word.shape.builds());
+    let graph = call.graph.map(|g| names.graph_name(g));
     let operands = [
+        graph.filter(|_| building),
         pair[0],
         pair[1],
         call.from.map(|s| names.stream_word(s)),
@@ -287,11 +376,23 @@ pub(crate) fn print(call: &Call, names: &Names) -> String {
         copy.map(|(direction, ..)| *direction),
         call.memory.map(|m| names.memory_name(m)),
         as_graph.then_some("as"),
-        call.graph.map(|g| names.graph_name(g)),
+        graph.filter(|_| !building),
     ];
     for operand in operands.into_iter().flatten() {
         out.push(' ');
         out.push_str(operand);
+    }
+    let build = call.build.as_deref().filter(|_| building);
+    if let Some(Build { inner, conditional, edge, .. }) = build {
+        let edge = edge.iter().flat_map(|(from, to, port)| {
+            let port = Some(port.word()).filter(|_| *port != Port::Full);
+            [Some(names.node_name(*from)), Some(names.node_name(*to)), port]
+        });
+        let inner = inner.iter().map(|graph| names.graph_name(*graph));
+        for word in conditional.iter().map(|kind| kind.word()).chain(inner).chain(edge.flatten()) {
+            out.push(' ');
+            out.push_str(word);
+        }
     }
     if let Some(work) = &call.work {
         if !work.name.is_empty() {
@@ -307,6 +408,9 @@ pub(crate) fn print(call: &Call, names: &Names) -> String {
                 out.push_str(names.memory_name(*id));
             }
         }
+    }
+    if let Some(node) = build.and_then(|build| build.node) {
+        write!(out, " as {}", names.node_name(node)).expect("a String takes everything");
     }
     if let Some(result) = call.result {
         write!(out, " {OBSERVED} {result}").expect("a String takes everything");

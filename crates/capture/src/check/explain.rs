@@ -4,12 +4,17 @@ use phonograph_trace::{Call, EventId, Function, MemoryId, Mode, Script, Stream, 
 
 use super::finding::{Finding, Severity, Span};
 use super::unjoined::{LOOSE, joins, streams_of};
-use crate::model::{CallIndex, Cause, Class, Evidence, Refusal, Role, Rule, Victim, class};
+use crate::model::{
+    CallIndex, Cause, Class, Evidence, PathStep, Refusal, Role, Rule, Victim, class,
+};
 
 /// Broken captures that are named one by one; the rest are counted.
 const SHOWN: usize = 5;
 /// Earlier calls that are shown: begins of other captures crowd out nothing else.
 const CAUSES: usize = 16;
+
+/// What to do about a node that no conditional's body can hold.
+pub(super) const BODY_HELP: &str = "allocate before the conditional and let the body use the memory; keep host functions, events and frees out of it too";
 
 /// Names of the script, in backticks.
 pub(super) struct Words<'a> {
@@ -31,6 +36,16 @@ impl Words<'_> {
 
     pub(super) fn thread(&self, thread: ThreadId) -> String {
         format!("thread `{}`", self.script.names.thread_name(thread))
+    }
+
+    /// The way to a node: `graph` -> node 0 (if) -> `body` -> node 3 (mem_alloc).
+    pub(super) fn path(&self, path: &[PathStep]) -> String {
+        let steps = path.iter().map(|step| {
+            let graph = step.graph.map_or("?", |graph| self.script.names.graph_name(graph));
+            let kind = step.conditional.map_or(step.kind.name(), |kind| kind.word());
+            format!("`{graph}` -> node {} ({kind})", step.node.0)
+        });
+        steps.collect::<Vec<_>>().join(" -> ")
     }
 
     pub(super) fn place(&self, call: CallIndex) -> String {
@@ -71,8 +86,8 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
     let shown = refusal.loose.iter().take(LOOSE);
     chain.extend(shown.map(|node| Span::new(script, node.call, "nothing joins this work")));
     let label = match refusal.loose.len().checked_sub(LOOSE) {
-        None | Some(0) => label(refusal.rule).to_owned(),
-        Some(more) => format!("{}, nor for {more} more", label(refusal.rule)),
+        None | Some(0) => label(refusal.rule, call).to_owned(),
+        Some(more) => format!("{}, nor for {more} more", label(refusal.rule, call)),
     };
     let mut notes = vec![format!("rule {}: {}", refusal.rule, refusal.rule.words())];
     if class(call.function).1 == Evidence::Documented {
@@ -80,6 +95,12 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
             "what {} means to captures is documented, not recorded on a device",
             call.function
         ));
+    }
+    if refusal.rule.number() == "R0" {
+        notes.push("no recording decides this; the rule follows the documentation".to_owned());
+    }
+    if matches!(refusal.rule, Rule::R9d | Rule::R9e) {
+        notes.push("the capture is closed, and there is no graph".to_owned());
     }
     let broken = refusal.invalidated.iter();
     notes.extend(broken.take(SHOWN).map(|victim| words.broken(victim, refusal, call)));
@@ -133,6 +154,9 @@ impl Words<'_> {
                 format!("{} is allocated here, by the graph", self.memory(memory))
             }
             Role::Freed { memory } => format!("{} is freed here first", self.memory(memory)),
+            Role::WeakEdge => "this makes the first edge that is not full".to_owned(),
+            Role::Holds => "this node holds the graph with the fault".to_owned(),
+            Role::Forbidden => "this makes the node that cannot be there".to_owned(),
         };
         Span::new(self.script, cause.call, label)
     }
@@ -158,12 +182,18 @@ impl Words<'_> {
 }
 
 /// What the refused call itself is marked with.
-fn label(rule: Rule) -> &'static str {
+fn label(rule: Rule, call: &Call) -> &'static str {
     match rule {
+        Rule::R12 if class(call.function).0 == Class::WaitsOnStream => {
+            "the host would wait here for work that is only recorded"
+        }
+        Rule::R12 => "no capture can hold this",
+        Rule::R22 => "the host would wait here for a point in recorded work",
+        Rule::R23 => "this would wait for the capturing streams too",
         Rule::R9d => "the end does not wait for it",
         Rule::R9b => "ended here, on another stream",
         Rule::R9e => "ended here, by another thread",
-        Rule::R16f => "this would make one capture of two",
+        Rule::R16f => "this would tie the two captures together",
         Rule::R16b => "this would make the graph depend on work outside it",
         Rule::R13 => "the event's record went with its capture",
         Rule::R18 | Rule::IsCapturing => "the legacy stream would have to wait for captured work",
@@ -243,8 +273,8 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
             "wait on a created stream instead".to_owned(),
         ),
         Rule::R16f => one(
-            format!("{event} belongs to another capture than {stream}"),
-            format!("do not begin on {stream}: let it join the other capture by this wait, or keep the two apart and order the launches"),
+            format!("{event} was recorded in another capture than the one that {stream} takes part in"),
+            format!("for one graph, do not begin a capture on {stream}: this wait then makes {stream} part of the other one; for two graphs, leave this wait out and order their launches"),
         ),
         Rule::R17a => one(
             format!("{stream} is not capturing, and an external record or wait is a node of a graph"),
@@ -277,6 +307,30 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
         Rule::R25c => one(
             format!("{memory} is not an allocation that this capture can free"),
             "free in the graph what the graph allocates, once; free pool memory outside the capture. The capture itself stays valid".to_owned(),
+        ),
+        Rule::BuildFrees => one(
+            format!("{memory} is not an allocation of a graph that is alive and has not freed it"),
+            "free in a graph what a graph allocates, once".to_owned(),
+        ),
+        Rule::EdgeTwice => one(
+            "the graph has this edge already".to_owned(),
+            "add an edge once; another one between the same nodes needs another port".to_owned(),
+        ),
+        Rule::EdgeEnds => one(
+            "it does not lead from one node of this graph to another".to_owned(),
+            "name two different nodes of the graph that the edge is added to".to_owned(),
+        ),
+        Rule::WeakEdge => one(
+            "one end of the edge is no kernel, and only kernels start before what they depend on is complete".to_owned(),
+            "leave the port out".to_owned(),
+        ),
+        Rule::Lossy => one(
+            "the graph has an edge that is not full, and there is no room to say so".to_owned(),
+            "pass an array for the edge data (`edges_data`)".to_owned(),
+        ),
+        Rule::BodyHolds => one(
+            format!("the body of a conditional holds a node that none can: {}", words.path(&refusal.path)),
+            BODY_HELP.to_owned(),
         ),
         Rule::Relaunch => one(
             "the last launch allocated memory that nothing has freed".to_owned(),

@@ -12,6 +12,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The graphs that captures ended with.
     pub graphs: Vec<FinishedGraph>,
+    /// The graphs that the script added to by hand, as they are at its end; those that it destroyed are not there.
+    pub built: Vec<FinishedGraph>,
 }
 
 impl Report {

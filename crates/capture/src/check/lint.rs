@@ -10,14 +10,16 @@
 //! | W6 | memory freed that a captured graph still uses, and a launch of such a graph |
 //! | W7 | one executable graph launched on two streams |
 //! | W8 | a capture that is never ended |
+//! | W9 | a node in the body of a conditional that no body can hold, before anything instantiates it |
 
 use std::collections::BTreeSet;
 
 use phonograph_trace::{Call, EventId, Function, GraphId, MemoryId, Script, Stream};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::explain::{BODY_HELP, Words};
 use super::finding::{Finding, Severity, Span};
-use crate::model::{CallIndex, Class, Effect, NodeKind, Outcome, Rule, Victim, class};
+use crate::model::{CallIndex, Class, Effect, NodeKind, Outcome, PathStep, Rule, Victim, class};
 
 /// Calls that a warning shows one by one.
 const SHOWN: usize = 4;
@@ -37,6 +39,8 @@ pub(super) struct Lint<'a> {
     legacy: BTreeSet<CallIndex>,
     /// Work outside captures, in order.
     outside: Vec<CallIndex>,
+    /// Nodes in bodies that were warned about.
+    bodies: FxHashSet<CallIndex>,
 }
 
 struct OpenCapture {
@@ -89,6 +93,7 @@ impl<'a> Lint<'a> {
             freed: FxHashMap::default(),
             legacy: BTreeSet::new(),
             outside: Vec::new(),
+            bodies: FxHashSet::default(),
         }
     }
 
@@ -144,6 +149,27 @@ impl<'a> Lint<'a> {
             Function::GraphLaunch => self.launch(at, call),
             _ => {}
         }
+    }
+
+    /// A node that no conditional's body can hold was put into one.
+    pub(super) fn body(&mut self, path: &[PathStep]) {
+        let Some((last, holders)) =
+            path.split_last().filter(|(last, _)| self.bodies.insert(last.call))
+        else {
+            return;
+        };
+        let words = Words { script: self.script };
+        let title = format!(
+            "`{}` puts a node into the body of a conditional that none can hold: {}",
+            self.script.words(&self.script.calls[last.call.index()]),
+            words.path(path)
+        );
+        let holder = |step: &PathStep| {
+            Span::new(self.script, step.call, "the body belongs to this conditional")
+        };
+        let chain = holders.iter().map(holder).collect();
+        let label = "accepted here, and refused when the graph is instantiated";
+        self.warn("W9", title, last.call, label, chain, vec![BODY_HELP.to_owned()]);
     }
 
     /// The warnings about captures that are still open, and all others.
@@ -312,18 +338,30 @@ impl<'a> Lint<'a> {
             self.findings.push(warning("W1", title, at, chain, vec![help]));
         }
         if capture.nodes == 0 {
-            let mut chain = vec![begin("begun here")];
+            let names = &self.script.names;
+            let on = |call: CallIndex| {
+                let stream = self.script.calls[call.index()].stream?;
+                names.device(stream).map(|device| format!(", on device {device}"))
+            };
+            let device = on(begun).unwrap_or_default();
+            let mut chain = vec![begin(&format!("begun here{device}"))];
             let since = self.outside.partition_point(|call| *call < begun);
             let beside = self.outside[since..].iter().take(SHOWN);
             chain.extend(beside.map(|call| {
-                Span::new(
-                    self.script,
-                    *call,
-                    "work, but on a stream that takes no part in the capture",
-                )
+                let device = on(*call).unwrap_or_default();
+                let label =
+                    format!("work, but on a stream that takes no part in the capture{device}");
+                Span::new(self.script, *call, label)
             }));
+            let elsewhere = self.outside[since..].iter().any(|call| {
+                let device = on(*call);
+                device.is_some() && on(begun).is_some_and(|begun| Some(begun) != device)
+            });
             let help = match chain.len() {
                 1 => "nothing was launched in between",
+                _ if elsewhere => {
+                    "the work in between ran at once, on another device: begin on a stream of the device that the work is on"
+                }
                 _ => {
                     "the work in between ran at once; launch it on the capturing stream, or fork its stream with an event"
                 }

@@ -4,13 +4,14 @@
 //! to do, and one for each thing that the driver accepts silently and people regret. Linear in the script, apart from the findings.
 //!
 //! ```
-//! use phonograph_capture::check::check;
+//! use phonograph_capture::check::{Source, check};
 //! use phonograph_trace::Script;
 //!
 //! let text = "stream main nonblocking\nbegin main global\nkernel main\nsync main\nend main\n";
 //! let report = check(&Script::parse(text)?)?;
 //! assert_eq!(report.errors(), 1);
-//! assert!(report.render(Some(text), false).contains("R12"));
+//! let source = Source { name: "script.txt", text };
+//! assert!(report.render(Some(source), false).contains(" --> script.txt:4:1"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -20,7 +21,7 @@ mod lint;
 mod render;
 mod unjoined;
 
-use phonograph_trace::{Call, CuResult, Script};
+use phonograph_trace::{Call, CuResult, GraphId, Script};
 use rustc_hash::FxHashMap;
 
 use crate::model::{CallIndex, Effect, FinishedGraph, Model, ModelError, Outcome, Rule};
@@ -28,6 +29,7 @@ use explain::explain;
 use lint::Lint;
 
 pub use finding::{Finding, Report, Severity, Span};
+pub use render::Source;
 
 /// A call that the model cannot interpret.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -63,6 +65,14 @@ pub fn check(script: &Script) -> Result<Report, CheckError> {
             error,
         })?;
         lint.observe(at, call, begun, &outcome);
+        let body = match &outcome.effect {
+            Effect::Ended(graph) => graph.name.filter(|_| graph.body).map(|body| (body, None)),
+            Effect::Added(node) => call.graph.map(|body| (body, Some(*node))),
+            _ => None,
+        };
+        if let Some(path) = body.and_then(|(body, node)| model.body_fault(body, node)) {
+            lint.body(&path);
+        }
         if let Some(refusal) = &outcome.refusal {
             let root = refusal.consequence_of.and_then(|broken| faults.get(&broken.call));
             match root {
@@ -84,10 +94,13 @@ pub fn check(script: &Script) -> Result<Report, CheckError> {
             graphs.push(*graph);
         }
     }
+    let names = (0..script.names.graph_count() as u32).map(GraphId);
+    let built = names.filter(|name| model.is_built(*name)).filter_map(|name| model.graph(name));
+    let built = built.collect();
     let open = model.open_captures().map(|(victim, _)| victim);
     findings.extend(lint.finish(open));
     findings.sort_by_key(|finding| finding.at.call);
-    Ok(Report { findings, graphs })
+    Ok(Report { findings, graphs, built })
 }
 
 /// A result that was observed and is not what the model answers. If the driver says that the capture was broken before, the model

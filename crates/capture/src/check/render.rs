@@ -24,14 +24,24 @@ const COLOURED: Paint = Paint {
     off: "\x1b[0m",
 };
 
+/// A script's text.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// What places are given in, such as the name of its file; if it is empty, they are given by line alone.
+    pub name: &'a str,
+    /// The text that was parsed.
+    pub text: &'a str,
+}
+
 impl Report {
-    /// The report against the text of its script; without a text, against the calls in words.
-    pub fn render(&self, text: Option<&str>, colour: bool) -> String {
+    /// The report against the text of its script; without one, against the calls in words.
+    pub fn render(&self, source: Option<Source<'_>>, colour: bool) -> String {
         let paint = if colour { &COLOURED } else { &PLAIN };
-        let lines: Vec<&str> = text.map_or(Vec::new(), |text| text.lines().collect());
+        let lines: Vec<&str> = source.map_or(Vec::new(), |source| source.text.lines().collect());
+        let name = source.map_or("", |source| source.name);
         let mut out = String::new();
         for finding in &self.findings {
-            finding.render(&lines, paint, &mut out);
+            finding.render(name, &lines, paint, &mut out);
             out.push('\n');
         }
         let plural = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
@@ -51,7 +61,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 impl Finding {
-    fn render(&self, lines: &[&str], paint: &Paint, out: &mut String) {
+    fn render(&self, name: &str, lines: &[&str], paint: &Paint, out: &mut String) {
         let Paint { gutter, help, off, .. } = paint;
         let (colour, word, mark) = match self.severity {
             Severity::Error => (paint.error, "error", '^'),
@@ -63,6 +73,9 @@ impl Finding {
         spans.sort_by_key(|(span, _)| span.call);
         let width = spans.iter().map(|(span, _)| number(span).to_string().len()).max().unwrap_or(1);
         let blank = " ".repeat(width);
+        if let Some(place) = self.at.place.filter(|_| !name.is_empty()) {
+            line(out, format_args!("{blank}{gutter}-->{off} {name}:{place}"));
+        }
         line(out, format_args!("{blank} {gutter}|{off}"));
         let mut before: Option<&Span> = None;
         for (span, mark) in spans {

@@ -51,14 +51,16 @@ fn join(
         )];
     }
     let word = |stream| words.script.names.stream_word(stream);
+    let last = loose.iter().filter(|node| node.stream == stream).map(|node| node.call.0).max();
     let anew = || {
+        let place =
+            last.map_or(String::new(), |last| format!("after {}, ", words.place(CallIndex(last))));
         format!(
-            "before the end, join {on}: `record EVENT {}`, then `wait {} EVENT`",
+            "join {on} with an event of its own: {place}`record EVENT {}`, and then, before the end, `wait {} EVENT`",
             word(stream),
             word(origin)
         )
     };
-    let last = loose.iter().filter(|node| node.stream == stream).map(|node| node.call.0).max();
     // A record that holds the work, if there is one: then only the wait is missing, or comes too early.
     let after = last.unwrap_or(calls.end) + 1..calls.end;
     let record = find(words, after, |call| call.stream == Some(stream) && records(call));

@@ -81,9 +81,9 @@ fn answer_nodes(row: &NodeRow) -> Result<String, String> {
         nodes = graph.nodes.iter().map(|node| node.kind.name().to_owned()).collect();
         edges = graph
             .edges()
-            .map(|(from, to)| {
-                let (port, kind) = graph.edge_data(from, to);
-                (from.index(), to.index(), port, kind)
+            .map(|edge| {
+                let (port, kind) = edge.data();
+                (edge.from.index(), edge.to.index(), port, kind)
             })
             .collect();
         edges.sort_unstable();

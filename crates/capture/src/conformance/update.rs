@@ -68,7 +68,7 @@ fn graph(nodes: &[Node]) -> Result<Graph, String> {
         };
         let dependencies =
             deps.deps.iter().zip(ports).map(dependency).collect::<Result<_, String>>()?;
-        Ok(update::Node { content: content(node)?, dependencies })
+        Ok(update::Node { dependencies, ..update::Node::new(content(node)?) })
     });
     Ok(Graph { nodes: nodes.collect::<Result<_, String>>()? })
 }
@@ -89,11 +89,16 @@ fn content(node: &Node) -> Result<Content, String> {
                 rows: *rows,
                 depth: *depth,
                 offset: *offset,
+                devices: [None; 2],
             }
         }
-        Node::Memset { element, width, height, pitch, .. } => {
-            Content::Memset { element: *element, width: *width, height: *height, pitch: *pitch }
-        }
+        Node::Memset { element, width, height, pitch, .. } => Content::Memset {
+            element: *element,
+            width: *width,
+            height: *height,
+            pitch: *pitch,
+            device: None,
+        },
         // An older recording gives only the number of kernels in the child.
         Node::Child { graph: nodes, kernels, .. } if nodes.is_empty() => {
             Content::Child(chain(*kernels)?)
@@ -125,10 +130,8 @@ fn chain(kernels: usize) -> Result<Graph, String> {
         let before = at
             .checked_sub(1)
             .map(|before| Dependency { node: NodeIndex(before as u32), port: Port::Full });
-        update::Node {
-            content: Content::Kernel { cooperative: false },
-            dependencies: before.into_iter().collect(),
-        }
+        let dependencies = before.into_iter().collect();
+        update::Node { dependencies, ..update::Node::new(Content::Kernel { cooperative: false }) }
     };
     Ok(Graph { nodes: (0..kernels).map(node).collect() })
 }

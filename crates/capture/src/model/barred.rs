@@ -15,6 +15,16 @@ impl Model {
             .unwrap_or(Outcome::success(Rule::R19))
     }
 
+    /// R18 for a call on the legacy stream, and what comes of it if that lets it through.
+    pub(super) fn after_legacy(
+        &mut self,
+        at: CallIndex,
+        then: impl FnOnce(&mut Self) -> Outcome,
+    ) -> Outcome {
+        let gate = self.legacy_work(at);
+        if gate.result.is_success() { then(self) } else { gate }
+    }
+
     /// R20: barred by every open, not relaxed capture, valid or not, that this thread began, or that any thread began as global
     /// while this one's mode is global. R21 (`allowed`): else no effect on captures.
     pub(super) fn unsafe_call(
@@ -53,12 +63,7 @@ impl Model {
             Target::Idle(_) => self.unsafe_call(at, call.thread, Rule::R21),
             // R19: after R18, a wait for legacy goes on to R20.
             Target::Legacy => {
-                let gate = self.legacy_work(at);
-                if gate.result.is_success() {
-                    self.unsafe_call(at, call.thread, Rule::R21)
-                } else {
-                    gate
-                }
+                self.after_legacy(at, |model| model.unsafe_call(at, call.thread, Rule::R21))
             }
         })
     }
@@ -114,7 +119,6 @@ impl Model {
             let origin = capture.map(|capture| capture.origin);
             refusal.blocking = origin.filter(|key| self.is_blocking(*key)).map(StreamKey::operand);
         }
-        refusal.invalidated.sort_by_key(|victim| victim.begun);
         Some(refusal.outcome())
     }
 

@@ -21,22 +21,12 @@ pub(super) enum Ending {
 impl Model {
     pub(super) fn begin(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
         let mode = call.mode.ok_or(missing(call, "a capture mode"))?;
-        let key = match self.target(call)? {
-            // R1: legacy: UNSUPPORTED; the per-thread default stream may capture.
-            Target::Legacy => {
-                return Ok(self.refuse(
-                    at,
-                    CuResult::STREAM_CAPTURE_UNSUPPORTED,
-                    Rule::R1Legacy,
-                    |_| {},
-                ));
-            }
-            Target::Destroyed => return Ok(self.dead_handle(at)),
-            Target::Capturing(_, capture) => return Ok(self.already_capturing(at, capture)),
-            Target::Idle(key) => key,
+        let key = match self.origin(at, call)? {
+            Ok(key) => key,
+            Err(refused) => return Ok(*refused),
         };
         // R1: a new open, valid capture on a new graph.
-        let graph = self.graphs.insert(Graph::new(at, false));
+        let graph = self.graphs.insert(Graph::new(at, None));
         self.open_capture(at, call.thread, mode, key, graph);
         Ok(Outcome::with(Rule::R1, Effect::Began))
     }
@@ -44,24 +34,15 @@ impl Model {
     pub(super) fn begin_into(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
         let mode = call.mode.ok_or(missing(call, "a capture mode"))?;
         let user = call.graph.ok_or(missing(call, "a graph"))?;
-        let key = match self.target(call)? {
-            Target::Legacy => {
-                return Ok(self.refuse(
-                    at,
-                    CuResult::STREAM_CAPTURE_UNSUPPORTED,
-                    Rule::R1Legacy,
-                    |_| {},
-                ));
-            }
-            Target::Destroyed => return Ok(self.dead_handle(at)),
-            // R2 comes before R3 and R5.
-            Target::Capturing(_, capture) => return Ok(self.already_capturing(at, capture)),
-            Target::Idle(key) => key,
+        // R2 comes before R3 and R5.
+        let key = match self.origin(at, call)? {
+            Ok(key) => key,
+            Err(refused) => return Ok(*refused),
         };
         let graph = match self.user_graphs.get(&user) {
             Some(slot) => *slot,
             None => {
-                let graph = Graph::new(at, true);
+                let graph = Graph::new(at, Some(user));
                 let slot = self.graphs.insert(graph);
                 self.user_graphs.insert(user, slot);
                 slot
@@ -82,6 +63,24 @@ impl Model {
         self.graphs.retain(graph);
         self.open_capture(at, call.thread, mode, key, graph);
         Ok(Outcome::with(Rule::R4, Effect::Began))
+    }
+
+    /// The stream that a begin may begin on, or the refusal.
+    fn origin(
+        &mut self,
+        at: CallIndex,
+        call: &Call,
+    ) -> Result<Result<StreamKey, Box<Outcome>>, ModelError> {
+        let refused = match self.target(call)? {
+            Target::Idle(key) => return Ok(Ok(key)),
+            // R1: legacy: UNSUPPORTED; the per-thread default stream may capture.
+            Target::Legacy => {
+                self.refuse(at, CuResult::STREAM_CAPTURE_UNSUPPORTED, Rule::R1Legacy, |_| {})
+            }
+            Target::Destroyed => self.dead_handle(at),
+            Target::Capturing(_, capture) => self.already_capturing(at, capture),
+        };
+        Ok(Err(Box::new(refused)))
     }
 
     /// R2: a begin on a stream that takes part in an open capture, valid or not: ILLEGAL_STATE, nothing invalidated.
@@ -175,25 +174,26 @@ impl Model {
         let state = &mut self.graphs[graph];
         state.capture = None;
         let finished = match ending {
-            Ending::Well { keep: None } if !state.users => {
+            Ending::Well { keep: None } if state.name.is_none() => {
                 // Nobody keeps the handle, so nobody can use the graph again: its allocations are those of a graph that is gone.
                 state.destroyed = Some(at);
-                Some(FinishedGraph { begun, id: state.id, nodes: std::mem::take(&mut state.nodes) })
+                let nodes = std::mem::take(&mut state.nodes);
+                Some(FinishedGraph::captured(begun, state.id, nodes))
             }
             // The program may capture into it again, so the model keeps its own copy.
-            Ending::Well { .. } => {
-                Some(FinishedGraph { begun, id: state.id, nodes: state.nodes.clone() })
+            Ending::Well { keep } => {
+                state.name = keep.or(state.name);
+                Some(self.snapshot(graph, begun))
             }
             Ending::Unsuccessful => {
-                state.nodes = Vec::new();
-                state.destroyed = Some(at);
+                self.bury(at, graph);
                 None
             }
         };
         if let Ending::Well { keep: Some(name) } = ending {
             self.name_graph(name, graph);
         }
-        self.graphs.release(graph);
+        self.release_graph(graph);
         self.captures.release(capture);
         finished
     }
@@ -235,17 +235,18 @@ impl Model {
                 .zip(&nodes[capture.first_node as usize..])
                 .filter(|(_, node)| node.loose);
             for (_, node) in loose.filter(|(id, _)| !set.contains(super::CapturedId(*id))) {
-                let membership =
-                    self.stream(node.on).membership.as_ref().filter(|m| m.capture == slot);
+                // Only captured nodes are ever loose.
+                let Some(on) = node.on else { continue };
+                let membership = self.stream(on).membership.as_ref().filter(|m| m.capture == slot);
                 let fork = membership.and_then(|m| m.fork);
                 refusal.loose.push(LooseNode {
                     call: node.call,
                     kind: node.kind,
-                    stream: node.stream(),
+                    stream: on.operand(),
                     fork,
                 });
                 if let Some(fork) = fork {
-                    refusal.causes.extend(fork.causes(node.on));
+                    refusal.causes.extend(fork.causes(on));
                 }
             }
             return Ok(self.close_refused(at, slot, refusal));
@@ -265,20 +266,19 @@ impl Model {
 
     /// Lets `name` stand for a graph, and lets go of what it stood for.
     fn name_graph(&mut self, name: GraphId, graph: Slot) {
-        self.graphs[graph].users = true;
+        self.graphs[graph].name = Some(name);
         self.graphs.retain(graph);
         if let Some(old) = self.user_graphs.insert(name, graph) {
-            self.graphs.release(old);
+            self.release_graph(old);
         }
     }
 
     /// R5 for a graph that the program destroys itself. R0: one that an open capture uses stays; no recording tells.
     pub(super) fn destroy_graph(&mut self, at: CallIndex, call: &Call) -> Outcome {
         if let Some(slot) = call.graph.and_then(|name| self.user_graphs.get(&name)) {
-            let graph = &mut self.graphs[*slot];
+            let (slot, graph) = (*slot, &self.graphs[*slot]);
             if graph.capture.is_none() && graph.destroyed.is_none() {
-                graph.destroyed = Some(at);
-                graph.nodes = Vec::new();
+                self.bury(at, slot);
             }
         }
         Outcome::success(Rule::Harmless)

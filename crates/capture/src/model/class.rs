@@ -26,6 +26,12 @@ pub enum NodeKind {
     MemFree,
     /// Waits for values or writes of values.
     BatchMemOp,
+    /// Nothing: a point that others are ordered by.
+    Empty,
+    /// A whole graph.
+    ChildGraph,
+    /// Bodies that run or not.
+    Conditional,
 }
 
 impl NodeKind {
@@ -41,6 +47,9 @@ impl NodeKind {
             Self::MemAlloc => "mem_alloc",
             Self::MemFree => "mem_free",
             Self::BatchMemOp => "batch_mem_op",
+            Self::Empty => "empty",
+            Self::ChildGraph => "child_graph",
+            Self::Conditional => "conditional",
         }
     }
 }
@@ -94,6 +103,14 @@ pub enum Class {
     DestroyEvent,
     /// Destroys a graph; allocations of a graph that is gone cannot be freed (R25c).
     DestroyGraph,
+    /// Adds a node of this kind to a graph that is built by hand.
+    AddsNode(NodeKind),
+    /// Adds an edge to a graph that is built by hand.
+    AddsEdge,
+    /// Asks for the edges of a graph.
+    AsksForEdges,
+    /// Makes a graph executable: potentially unsafe (R20), and refused if a conditional's body holds what it cannot.
+    Instantiates,
     /// Exports an event, which has to be made for it: the events here are not, so it is refused and harmless.
     ExportsEvent,
 }
@@ -126,8 +143,8 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemAllocHost
         | F::MemAllocManaged
         | F::MemHostRegister
-        | F::GraphInstantiate
         | F::MemPoolTrimTo => (Unsafe, Recorded),
+        F::GraphInstantiate => (Instantiates, Recorded),
         F::MemGetInfo
         | F::ModuleLoadData
         | F::GraphCreate
@@ -205,8 +222,6 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemPoolDestroy
         | F::ModuleUnload
         | F::LibraryUnload
-        | F::GraphInstantiateWithFlags
-        | F::GraphInstantiateWithParams
         | F::GraphExecDestroy
         | F::DeviceGraphMemTrim
         | F::CtxDestroy
@@ -245,7 +260,21 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemsetD2D16
         | F::MemsetD2D32 => (TouchesLegacy, Documented),
         F::StreamGetCaptureInfo => (AsksForCapture, Documented),
+        F::GraphInstantiateWithFlags | F::GraphInstantiateWithParams => (Instantiates, Documented),
         F::GraphDestroy => (DestroyGraph, Documented),
+        F::GraphAddKernelNode => (AddsNode(NodeKind::Kernel), Documented),
+        F::GraphAddMemcpyNode => (AddsNode(NodeKind::Memcpy), Documented),
+        F::GraphAddMemsetNode => (AddsNode(NodeKind::Memset), Documented),
+        F::GraphAddHostNode => (AddsNode(NodeKind::Host), Documented),
+        F::GraphAddEmptyNode => (AddsNode(NodeKind::Empty), Documented),
+        F::GraphAddChildGraphNode => (AddsNode(NodeKind::ChildGraph), Documented),
+        F::GraphAddMemAllocNode => (AddsNode(NodeKind::MemAlloc), Documented),
+        F::GraphAddMemFreeNode => (AddsNode(NodeKind::MemFree), Documented),
+        F::GraphAddNode => (AddsNode(NodeKind::Conditional), Documented),
+        F::GraphAddDependencies => (AddsEdge, Documented),
+        F::GraphGetEdges | F::GraphNodeGetDependencies | F::GraphNodeGetDependentNodes => {
+            (AsksForEdges, Documented)
+        }
         F::StreamCreateWithPriority => (CreateStream, Documented),
         F::StreamGetDevice
         | F::StreamGetAttribute
@@ -333,32 +362,21 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::GraphNodeGetType
         | F::GraphGetNodes
         | F::GraphGetRootNodes
-        | F::GraphGetEdges
-        | F::GraphNodeGetDependencies
-        | F::GraphNodeGetDependentNodes
-        | F::GraphAddDependencies
         | F::GraphRemoveDependencies
-        | F::GraphAddNode
         | F::GraphDestroyNode
         | F::GraphNodeSetParams
-        | F::GraphAddKernelNode
         | F::GraphKernelNodeGetParams
         | F::GraphKernelNodeSetParams
         | F::GraphKernelNodeCopyAttributes
         | F::GraphKernelNodeGetAttribute
         | F::GraphKernelNodeSetAttribute
-        | F::GraphAddMemcpyNode
         | F::GraphMemcpyNodeGetParams
         | F::GraphMemcpyNodeSetParams
-        | F::GraphAddMemsetNode
         | F::GraphMemsetNodeGetParams
         | F::GraphMemsetNodeSetParams
-        | F::GraphAddHostNode
         | F::GraphHostNodeGetParams
         | F::GraphHostNodeSetParams
-        | F::GraphAddChildGraphNode
         | F::GraphChildGraphNodeGetGraph
-        | F::GraphAddEmptyNode
         | F::GraphAddEventRecordNode
         | F::GraphEventRecordNodeGetEvent
         | F::GraphEventRecordNodeSetEvent
@@ -370,9 +388,7 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::GraphAddBatchMemOpNode
         | F::GraphBatchMemOpNodeGetParams
         | F::GraphBatchMemOpNodeSetParams
-        | F::GraphAddMemAllocNode
         | F::GraphMemAllocNodeGetParams
-        | F::GraphAddMemFreeNode
         | F::GraphMemFreeNodeGetParams
         | F::GraphConditionalHandleCreate
         | F::GraphDebugDotPrint

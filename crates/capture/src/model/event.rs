@@ -5,7 +5,7 @@ use phonograph_trace::{Call, CuResult, EventId};
 use super::class::NodeKind;
 use super::refusal::{Cause, Role};
 use super::slab::Slot;
-use super::state::{CallIndex, Fork, Record};
+use super::state::{CallIndex, Fork, Record, StreamKey};
 use super::{Effect, Model, ModelError, Outcome, Refusal, Rule, Target};
 
 impl Model {
@@ -18,23 +18,9 @@ impl Model {
         Ok(match target {
             Target::Destroyed => self.dead_handle(at),
             Target::Legacy => {
-                let gate = self.legacy_work(at);
-                if !gate.result.is_success() {
-                    gate
-                } else if call.flags.external {
-                    self.not_capturing(at)
-                } else {
-                    // R14: a record on legacy when R18 lets it through: plain.
-                    self.set_record(event, Record::Plain { call: at });
-                    Outcome::with(Rule::R14, Effect::Recorded)
-                }
+                self.after_legacy(at, |model| model.record_uncaptured(at, call, event))
             }
-            Target::Idle(_) if call.flags.external => self.not_capturing(at),
-            Target::Idle(_) => {
-                // R14: a record on a stream that is not capturing: plain.
-                self.set_record(event, Record::Plain { call: at });
-                Outcome::with(Rule::R14, Effect::Recorded)
-            }
+            Target::Idle(_) => self.record_uncaptured(at, call, event),
             Target::Capturing(key, capture) => {
                 if let Some(refused) = self.gate(at, capture) {
                     return Ok(refused);
@@ -53,6 +39,15 @@ impl Model {
                 Outcome::with(Rule::R15, Effect::Recorded)
             }
         })
+    }
+
+    /// R14: a record on a stream that is not capturing, or on legacy when R18 lets it through: plain.
+    fn record_uncaptured(&mut self, at: CallIndex, call: &Call, event: EventId) -> Outcome {
+        if call.flags.external {
+            return self.not_capturing(at);
+        }
+        self.set_record(event, Record::Plain { call: at });
+        Outcome::with(Rule::R14, Effect::Recorded)
     }
 
     /// Replaces the record of an event and lets go of the capture that the old one pointed at.
@@ -138,10 +133,7 @@ impl Model {
             unreachable!("a live record is a captured one")
         };
         let (set, record, on) = (set.clone(), *record, *on);
-        let recorded = Cause {
-            call: record,
-            role: Role::Recorded { event, stream: on.operand(), captured: true },
-        };
+        let recorded = recorded(event, record, on);
         match target {
             // R16c: legacy stream: IMPLICIT, invalidates the event's capture.
             Target::Legacy | Target::Destroyed => {
@@ -191,10 +183,7 @@ impl Model {
         if capture.live() {
             return None;
         }
-        let recorded = Cause {
-            call: *call,
-            role: Role::Recorded { event, stream: on.operand(), captured: true },
-        };
+        let recorded = recorded(event, *call, *on);
         let closed = capture.closed.map(|call| Cause { call, role: Role::Closed });
         Some(
             [recorded]
@@ -225,10 +214,7 @@ impl Model {
             &self.events[event.index()].record
         {
             let mut refusal = Refusal::new(at, CuResult::CAPTURED_EVENT, Rule::R22);
-            refusal.causes.push(Cause {
-                call: record,
-                role: Role::Recorded { event, stream: on.operand(), captured: true },
-            });
+            refusal.causes.push(recorded(event, record, on));
             self.invalidate(capture, &mut refusal);
             return Ok(refusal.outcome());
         }
@@ -258,4 +244,9 @@ impl Model {
         self.events[event.index()].destroyed = true;
         Ok(Outcome::success(Rule::R29))
     }
+}
+
+/// The record of an event in a capture, as a cause.
+fn recorded(event: EventId, call: CallIndex, on: StreamKey) -> Cause {
+    Cause { call, role: Role::Recorded { event, stream: on.operand(), captured: true } }
 }

@@ -18,19 +18,9 @@ impl Model {
         Ok(match self.target(call)? {
             Target::Destroyed => self.dead_handle(at),
             // R24a: not capturing: R20, else pool memory. R0: a refused allocation leaves what the name stood for.
-            Target::Idle(_) => {
-                let outcome = self.unsafe_call(at, call.thread, Rule::R24a);
-                self.allocated_from_pool(memory, outcome)
-            }
+            Target::Idle(_) => self.alloc_outside(at, call, memory),
             // R0: not recorded on the legacy stream; R18 as for other work there, then as above.
-            Target::Legacy => {
-                let gate = self.legacy_work(at);
-                if !gate.result.is_success() {
-                    return Ok(gate);
-                }
-                let outcome = self.unsafe_call(at, call.thread, Rule::R24a);
-                self.allocated_from_pool(memory, outcome)
-            }
+            Target::Legacy => self.after_legacy(at, |model| model.alloc_outside(at, call, memory)),
             // R24b: capturing: a node, owned by the graph. Leaking it is no error.
             Target::Capturing(key, capture) => {
                 if let Some(refused) = self.gate(at, capture) {
@@ -58,20 +48,21 @@ impl Model {
         })
     }
 
-    fn allocated_from_pool(&mut self, memory: MemoryId, outcome: Outcome) -> Outcome {
+    fn alloc_outside(&mut self, at: CallIndex, call: &Call, memory: MemoryId) -> Outcome {
+        let outcome = self.unsafe_call(at, call.thread, Rule::R24a);
         if outcome.result.is_success() {
             self.set_memory(memory, Some(Memory::Pool));
         }
         outcome
     }
 
-    fn set_memory(&mut self, memory: MemoryId, state: Option<Memory>) {
+    pub(super) fn set_memory(&mut self, memory: MemoryId, state: Option<Memory>) {
         let old = match state {
             Some(state) => self.memory.insert(memory, state),
             None => self.memory.remove(&memory),
         };
         if let Some(Memory::Graph { graph, .. }) = old {
-            self.graphs.release(graph);
+            self.release_graph(graph);
         }
     }
 
@@ -82,12 +73,7 @@ impl Model {
             Target::Idle(_) => Ok(self.free_outside(at, call, memory)),
             // R0: not recorded on the legacy stream; R18 as for other work there.
             Target::Legacy => {
-                let gate = self.legacy_work(at);
-                Ok(if gate.result.is_success() {
-                    self.free_outside(at, call, memory)
-                } else {
-                    gate
-                })
+                Ok(self.after_legacy(at, |model| model.free_outside(at, call, memory)))
             }
             Target::Capturing(key, capture) => {
                 if let Some(refused) = self.gate(at, capture) {
@@ -181,7 +167,7 @@ impl Model {
         })
     }
 
-    fn free_refused(&self, at: CallIndex, memory: MemoryId, rule: Rule) -> Outcome {
+    pub(super) fn free_refused(&self, at: CallIndex, memory: MemoryId, rule: Rule) -> Outcome {
         self.refuse(at, CuResult::INVALID_VALUE, rule, |refusal| match self.memory.get(&memory) {
             None | Some(Memory::Pool) => {}
             Some(&Memory::Freed { freed }) => {

@@ -3,7 +3,7 @@
 //! In: [`Call`]s in the order in which they are made. Out: for each its [`Outcome`] (result, deciding [`Rule`], effect, and for a
 //! refusal what led to it), and at any time the status and dependency set of every stream. The rules were fitted to recordings of
 //! a real driver and reproduce every one of them; each stands beside its number in `capture`, `work`, `event`, `barred`, `memory`
-//! and `upkeep`. A call costs a constant plus the sizes of the sets and the number of captures that it touches; memory is linear in
+//! and `upkeep`; graphs that are built by hand (`build`) follow the documentation. A call costs a constant plus the sizes of the sets and the number of captures that it touches; memory is linear in
 //! what is alive: streams, events, open captures with their nodes, and graphs that the program can still capture into.
 //!
 //! ```
@@ -19,9 +19,12 @@
 //! ```
 
 mod barred;
+mod build;
 mod capture;
 mod class;
+mod convert;
 mod event;
+mod finished;
 mod memory;
 mod refusal;
 mod rule;
@@ -30,9 +33,10 @@ mod state;
 mod upkeep;
 mod work;
 
+use phonograph_graph::MAX_NESTING;
 use phonograph_trace::{
-    Call, CuResult, EventId, Function, GraphId, MemoryId, Mode, Stream, StreamId, StreamKind,
-    ThreadId,
+    Call, CuResult, EventId, Function, GraphId, MemoryId, Mode, NodeId, Stream, StreamId,
+    StreamKind, ThreadId,
 };
 use rustc_hash::FxHashMap;
 
@@ -41,6 +45,8 @@ use slab::{Slab, Slot};
 use state::{Capture, EventState, Graph, Membership, Memory, Record, StreamKey, StreamState};
 
 pub use class::{Class, Evidence, NodeKind, class};
+pub use convert::ConvertError;
+pub use finished::{CapturedEdge, FinishedGraph, Inner, PathStep};
 pub use refusal::{Cause, LooseNode, Refusal, Role, Victim};
 pub use rule::Rule;
 pub use state::{Broken, CallIndex, CapturedId, CapturedNode, Fork};
@@ -59,6 +65,8 @@ pub struct Model {
     graphs: Slab<Graph>,
     user_graphs: FxHashMap<GraphId, Slot>,
     memory: FxHashMap<MemoryId, Memory>,
+    /// Nodes that were added by hand and have a name: of which graph.
+    nodes: FxHashMap<NodeId, (GraphId, CapturedId)>,
     calls: u32,
 }
 
@@ -84,6 +92,8 @@ pub enum Effect {
     Began,
     /// The call became a node of the capture.
     Node(CapturedId),
+    /// The call added a node to a graph that is built by hand.
+    Added(CapturedId),
     /// The stream joined a capture.
     Joined,
     /// The stream's dependency set changed.
@@ -96,36 +106,6 @@ pub enum Effect {
     Closed,
     /// The thread's mode before.
     PreviousMode(Mode),
-}
-
-/// A captured graph.
-#[derive(Clone, PartialEq, Debug)]
-pub struct FinishedGraph {
-    /// The begin of the capture.
-    pub begun: CallIndex,
-    /// The call that first captured into the graph: what the driver's capture id stands for.
-    pub id: CallIndex,
-    /// The nodes in the order of capture. Those of earlier captures into the same graph come first.
-    pub nodes: Vec<CapturedNode>,
-}
-
-impl FinishedGraph {
-    /// Every edge, by consumer, each from a dependency to the node that has it.
-    pub fn edges(&self) -> impl Iterator<Item = (CapturedId, CapturedId)> + '_ {
-        // There are no more nodes than calls, so the position fits.
-        let consumers = self.nodes.iter().enumerate();
-        consumers.flat_map(|(at, node)| {
-            node.dependencies.iter().map(move |dependency| (dependency, CapturedId(at as u32)))
-        })
-    }
-
-    /// Port and type of an edge: 1 and 1 if the consumer was launched with programmatic serialisation and the producer is a kernel.
-    pub fn edge_data(&self, from: CapturedId, to: CapturedId) -> (u8, u8) {
-        // R0: no recording has a programmatic launch after anything but a kernel; the documentation allows the type between kernels only.
-        let programmatic = self.nodes[to.index()].programmatic
-            && self.nodes[from.index()].kind == NodeKind::Kernel;
-        if programmatic { (1, 1) } else { (0, 0) }
-    }
 }
 
 /// The capture status of a stream.
@@ -165,6 +145,12 @@ pub enum ModelError {
     /// No such event.
     #[error("event {0} was never created")]
     UnknownEvent(EventId),
+    /// Graphs nest only so deep.
+    #[error("{0} would nest graphs more than {MAX_NESTING} deep")]
+    TooDeep(Function),
+    /// A body is a new graph.
+    #[error("graph {0} is to become a body and exists already")]
+    BodyTaken(GraphId),
     /// Call positions are 32 bits wide.
     #[error("a program of more than {} calls", u32::MAX)]
     TooManyCalls,
@@ -195,6 +181,7 @@ impl Model {
             graphs: Slab::new(),
             user_graphs: FxHashMap::default(),
             memory: FxHashMap::default(),
+            nodes: FxHashMap::default(),
             calls: 0,
         }
     }
@@ -239,6 +226,10 @@ impl Model {
             Class::AllocAsync => self.alloc_async(at, call),
             Class::FreeAsync => self.free_async(at, call),
             Class::UpdateDependencies => self.update_dependencies(at, call),
+            Class::AddsNode(kind) => self.build_node(at, call, kind),
+            Class::AddsEdge => self.build_edge(at, call),
+            Class::AsksForEdges => Ok(self.edges_of(at, call)),
+            Class::Instantiates => Ok(self.instantiate(at, call)),
             Class::DestroyGraph => Ok(self.destroy_graph(at, call)),
             Class::ExchangeMode => self.exchange_mode(call),
             Class::CreateStream => self.create_stream(call),
@@ -434,11 +425,13 @@ impl Refusal {
             invalidated: Vec::new(),
             consequence_of: None,
             loose: Vec::new(),
+            path: Vec::new(),
             blocking: None,
         }
     }
 
     fn outcome(mut self) -> Outcome {
+        self.invalidated.sort_by_key(|victim| victim.begun);
         self.causes.sort_by_key(|cause| cause.call);
         self.causes.dedup();
         Outcome {

@@ -3,6 +3,7 @@
 use phonograph_trace::{CuResult, EventId, MemoryId, Mode, Stream, ThreadId};
 
 use super::class::NodeKind;
+use super::finished::PathStep;
 use super::rule::Rule;
 use super::state::{Broken, CallIndex, Fork};
 
@@ -23,6 +24,8 @@ pub struct Refusal {
     pub consequence_of: Option<Broken>,
     /// For unjoined work: the nodes that nothing joins.
     pub loose: Vec<LooseNode>,
+    /// For a node that no conditional's body can hold: the way to it, from the outermost graph.
+    pub path: Vec<PathStep>,
     /// For work on the legacy stream: a blocking stream that takes part in the first capture that it would break.
     pub blocking: Option<Stream>,
 }
@@ -56,6 +59,12 @@ pub enum Role {
     Allocated { memory: MemoryId },
     /// It freed `memory` first.
     Freed { memory: MemoryId },
+    /// It made an edge that is not full.
+    WeakEdge,
+    /// It made a node that holds the graph with the fault.
+    Holds,
+    /// It made a node where no such node can be.
+    Forbidden,
 }
 
 /// A capture that a call broke.

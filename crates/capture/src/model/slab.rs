@@ -32,14 +32,15 @@ impl<T> Slab<T> {
         self.entries[slot.0 as usize].0 += 1;
     }
 
-    /// Gives a reference up; the last one empties the slot.
-    pub(super) fn release(&mut self, slot: Slot) {
+    /// Gives a reference up; the last one empties the slot and hands over what was in it.
+    pub(super) fn release(&mut self, slot: Slot) -> Option<T> {
         let (count, value) = &mut self.entries[slot.0 as usize];
         *count -= 1;
-        if *count == 0 {
-            *value = None;
-            self.free.push(slot);
+        if *count > 0 {
+            return None;
         }
+        self.free.push(slot);
+        value.take()
     }
 
     /// How many slots hold something.

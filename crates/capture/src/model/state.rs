@@ -1,11 +1,17 @@
 //! What the model remembers: streams, events, captures, graphs and memory, with the calls that made them so.
 
-use phonograph_trace::{CuResult, EventId, Mode, Stream, StreamId, StreamKind, ThreadId};
+use std::sync::Arc;
+
+use phonograph_trace::{
+    ConditionalKind, CuResult, EventId, GraphId, Mode, Stream, StreamId, StreamKind, ThreadId,
+};
 
 use super::class::NodeKind;
+use super::finished::{CapturedEdge, FinishedGraph};
 use super::rule::Rule;
 use super::slab::Slot;
 use crate::deps::DependencySet;
+use rustc_hash::FxHashSet;
 
 /// The position of a call in the program, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
@@ -140,12 +146,25 @@ pub struct Broken {
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     pub(super) id: CallIndex,
-    /// The program has a name for it and may capture into it again.
-    pub(super) users: bool,
+    /// What the program calls it, if it has a name for it and may capture into it again.
+    pub(super) name: Option<GraphId>,
     pub(super) nodes: Vec<CapturedNode>,
     /// Why it does not exist any more.
     pub(super) destroyed: Option<CallIndex>,
     pub(super) capture: Option<Slot>,
+    /// Edges added by hand, in order, and as a set.
+    pub(super) edges: Vec<CapturedEdge>,
+    pub(super) known_edges: FxHashSet<CapturedEdge>,
+    /// What child nodes and conditionals hold.
+    pub(super) inner: Vec<(CapturedId, Inside)>,
+    /// The conditional that it is a body of.
+    pub(super) within: Option<(Slot, CapturedId)>,
+    /// How many graphs are around it.
+    pub(super) depth: u32,
+    /// Whether the program added to it by hand.
+    pub(super) built: bool,
+    /// The call that made the first edge that is not full.
+    pub(super) weak_edge: Option<CallIndex>,
     /// Allocations that the graph makes and does not free.
     pub(super) leaves: u32,
     /// How often it was launched, and how many allocations of the last launch are not freed yet.
@@ -153,14 +172,28 @@ pub(super) struct Graph {
     pub(super) outstanding: u32,
 }
 
+/// The graphs inside a node.
+#[derive(Clone, Debug)]
+pub(super) enum Inside {
+    Child(Arc<FinishedGraph>),
+    Bodies(ConditionalKind, Vec<Slot>),
+}
+
 impl Graph {
-    pub(super) fn new(id: CallIndex, users: bool) -> Self {
+    pub(super) fn new(id: CallIndex, name: Option<GraphId>) -> Self {
         Self {
             id,
-            users,
+            name,
             nodes: Vec::new(),
             destroyed: None,
             capture: None,
+            edges: Vec::new(),
+            known_edges: FxHashSet::default(),
+            inner: Vec::new(),
+            within: None,
+            depth: 0,
+            built: false,
+            weak_edge: None,
             leaves: 0,
             launches: 0,
             outstanding: 0,
@@ -173,7 +206,8 @@ impl Graph {
 pub struct CapturedNode {
     /// The call that became the node.
     pub call: CallIndex,
-    pub(super) on: StreamKey,
+    /// None if the program added it by hand.
+    pub(super) on: Option<StreamKey>,
     /// What it is.
     pub kind: NodeKind,
     /// Its edges from kernels are programmatic: port 1, type 1.
@@ -184,9 +218,9 @@ pub struct CapturedNode {
 }
 
 impl CapturedNode {
-    /// The stream it was made on.
-    pub fn stream(&self) -> Stream {
-        self.on.operand()
+    /// The stream it was made on; none if the program added it by hand.
+    pub fn stream(&self) -> Option<Stream> {
+        self.on.map(StreamKey::operand)
     }
 }
 

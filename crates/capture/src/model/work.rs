@@ -24,10 +24,10 @@ impl Model {
                 Some(refused) => refused,
                 // A copy or memset of no bytes: nothing, and SUCCESS.
                 None if call.flags.no_bytes => Outcome::success(Rule::R6),
-                None => Outcome::with(
-                    Rule::R6,
-                    self.add_node(at, key, capture, kind, call.flags.programmatic),
-                ),
+                None => {
+                    let programmatic = call.flags.programmatic && kind == NodeKind::Kernel;
+                    Outcome::with(Rule::R6, self.add_node(at, key, capture, kind, programmatic))
+                }
             },
         })
     }
@@ -59,9 +59,14 @@ impl Model {
             std::mem::replace(&mut self.membership_mut(key).set, DependencySet::of(id));
         self.strike_off(slot, &dependencies);
         self.captures[slot].loose += 1;
+        if programmatic && self.graphs[graph].weak_edge.is_none() {
+            let nodes = &self.graphs[graph].nodes;
+            let weak = dependencies.iter().any(|id| nodes[id.index()].kind == NodeKind::Kernel);
+            self.graphs[graph].weak_edge = weak.then_some(at);
+        }
         self.graphs[graph].nodes.push(CapturedNode {
             call: at,
-            on: key,
+            on: Some(key),
             kind,
             programmatic,
             dependencies,

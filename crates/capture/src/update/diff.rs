@@ -9,10 +9,12 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use phonograph_graph::display_name;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{
-    Answer, Content, Dependency, Graph, Node, NodeIndex, NodePath, Reason, UpdateRule, predict,
+    Answer, Basis, Content, Dependency, Graph, Node, NodeIndex, NodePath, Reason, UpdateRule,
+    predict,
 };
 
 /// An update's answer, explained.
@@ -20,10 +22,25 @@ use super::{
 pub struct Diff {
     /// What the driver answers.
     pub answer: Answer,
+    /// The nodes of both graphs that were being compared when the difference was found, if any were.
+    pub stopped: Option<[NodeLabel; 2]>,
+    /// The node of the second graph that the driver names.
+    pub error_node: Option<NodeLabel>,
+    /// The dependency of that node that the driver names.
+    pub error_from: Option<NodeLabel>,
     /// The smallest change to the new graph that gets past what stopped the update; none if nothing did.
     pub change: Option<String>,
     /// An order in which to create the new graph's nodes, such that the update is taken; only if the given order is not.
     pub order: Option<Vec<NodeIndex>>,
+}
+
+/// A node for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeLabel {
+    /// Its number and name; for a nested one, where it lies too.
+    pub words: String,
+    /// What it is, with an article.
+    pub kind: &'static str,
 }
 
 /// Explains what updating an instance of `a` from `b` would answer.
@@ -41,19 +58,47 @@ pub fn diff(a: &Graph, b: &Graph) -> Diff {
     let refused = answer.reason != Reason::Success;
     let change = refused.then(|| change(a, b, &answer));
     let order = if refused { order(a, b) } else { None };
-    Diff { answer, change, order }
+    let stopped = answer.pair.as_ref().and_then(|(x, y)| Some([label(a, x)?, label(b, y)?]));
+    let named = |path: &Option<NodePath>| path.as_ref().and_then(|path| label(b, path));
+    let (error_node, error_from) = (named(&answer.error_node), named(&answer.error_from));
+    Diff { answer, stopped, error_node, error_from, change, order }
+}
+
+fn label(graph: &Graph, path: &NodePath) -> Option<NodeLabel> {
+    let told = |graph: &Graph, index: NodeIndex| {
+        let name = &graph.nodes.get(index.index())?.name;
+        let name =
+            if name.is_empty() { String::new() } else { format!(" `{}`", display_name(name)) };
+        Some(format!("node {}{name}", index.0))
+    };
+    let mut around = graph;
+    let mut places = Vec::new();
+    for (holder, number) in &path.children {
+        places.push(format!(" of graph {number} in {}", told(around, *holder)?));
+        around = around.nodes.get(holder.index())?.nested(*number)?;
+    }
+    let kind = around.nodes.get(path.node.index())?.content.kind();
+    let places: String = places.into_iter().rev().collect();
+    Some(NodeLabel { words: told(around, path.node)? + &places, kind })
 }
 
 fn change(a: &Graph, b: &Graph, answer: &Answer) -> String {
     let pair = answer.pair.as_ref().and_then(|(x, y)| Some((node(a, x)?, node(b, y)?)));
     match (answer.rule, pair) {
         (UpdateRule::U6a, Some((x, y))) => {
-            format!("give the node {} dependencies instead of {}", x.dependencies.len(), y.dependencies.len())
+            {
+                let before = match x.dependencies.len() {
+                    1 => "1 dependency".to_owned(),
+                    n => format!("{n} dependencies"),
+                };
+                format!("give the node {before} instead of {}", y.dependencies.len())
+            }
         }
         (UpdateRule::U6b, Some((x, y))) => format!("make the node {} again, not {}", x.content.kind(), y.content.kind()),
         (UpdateRule::U9a | UpdateRule::U9b | UpdateRule::U10 | UpdateRule::U13, Some((x, y))) => {
-            format!("set {} back", differing(&x.content, &y.content).join(", "))
+            format!("set back {}", differing(&x.content, &y.content).join(", "))
         }
+        (UpdateRule::U18, _) => "use memory on the devices that it was on".to_owned(),
         (UpdateRule::U12, Some((x, _))) => match x.content {
             Content::Kernel { cooperative: true } => "launch the kernel cooperatively again".to_owned(),
             _ => "launch the kernel without the cooperative attribute".to_owned(),
@@ -63,7 +108,10 @@ fn change(a: &Graph, b: &Graph, answer: &Answer) -> String {
         (UpdateRule::U7, _) => "give the dependencies in the order in which the first graph has them, between the same nodes".to_owned(),
         // U2 and U3, at the top or in a nested graph: numbers of nodes or of sinks.
         _ if a.nodes.len() != b.nodes.len() => {
-            format!("give the graph {} nodes instead of {}", a.nodes.len(), b.nodes.len())
+            format!("give the graph {} instead of {}", match a.nodes.len() {
+                1 => "1 node".to_owned(),
+                n => format!("{n} nodes"),
+            }, b.nodes.len())
         }
         (UpdateRule::U3, _) => "let as many nodes as before have nothing that depends on them".to_owned(),
         _ => "give the nested graph the number of nodes that it had".to_owned(),
@@ -81,14 +129,14 @@ fn node<'a>(graph: &'a Graph, path: &NodePath) -> Option<&'a Node> {
 /// The fields of two copies or memsets that may not differ and do.
 fn differing(a: &Content, b: &Content) -> Vec<String> {
     let fields = |content: &Content| match *content {
-        Content::Memcpy { direction, bytes, rows, depth, offset } => vec![
+        Content::Memcpy { direction, bytes, rows, depth, offset, .. } => vec![
             ("direction", format!("{direction:?}")),
             ("bytes", bytes.to_string()),
             ("rows", rows.to_string()),
             ("depth", depth.to_string()),
             ("offset", offset.to_string()),
         ],
-        Content::Memset { element, width, height, pitch } => vec![
+        Content::Memset { element, width, height, pitch, .. } => vec![
             ("height", height.to_string()),
             ("element size", element.to_string()),
             ("width", width.to_string()),
@@ -224,7 +272,7 @@ fn reordered(a: &Graph, b: &Graph, order: &[NodeIndex]) -> Graph {
         let rank: FxHashMap<NodeIndex, usize> =
             partner.dependencies.iter().enumerate().map(|(i, d)| (d.node, i)).collect();
         dependencies.sort_by_key(|d| rank.get(&d.node).copied());
-        Node { content: node.content.clone(), dependencies }
+        Node { dependencies, ..node.clone() }
     });
     Graph { nodes: nodes.collect() }
 }
@@ -330,10 +378,10 @@ impl Content {
         let kept = match self {
             Self::Kernel { cooperative } => [u64::from(*cooperative), 0, 0, 0, 0],
             Self::Memcpy { direction, rows: 1, depth: 1, .. } => [*direction as u64, 0, 1, 1, 0],
-            Self::Memcpy { direction, bytes, rows, depth, offset } => {
+            Self::Memcpy { direction, bytes, rows, depth, offset, .. } => {
                 [*direction as u64, *bytes, u64::from(*rows), u64::from(*depth), *offset]
             }
-            Self::Memset { element, width, height, pitch } if *height > 1 => {
+            Self::Memset { element, width, height, pitch, .. } if *height > 1 => {
                 [u64::from(*element), *width, *height, *pitch, 0]
             }
             Self::Child(graph) => [graph.nodes.len() as u64, 0, 0, 0, 0],
@@ -354,42 +402,82 @@ impl fmt::Display for NodePath {
     }
 }
 
+impl fmt::Display for NodeLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.words, self.kind)
+    }
+}
+
+impl Diff {
+    /// What to do about the answer.
+    pub fn verdict(&self) -> &'static str {
+        match (self.answer.reason, &self.order) {
+            (Reason::Success, _) => "update",
+            (_, Some(_)) => {
+                "re-create the second graph in the other order and update, or re-instantiate"
+            }
+            (_, None) => "re-instantiate",
+        }
+    }
+}
+
+/// Nodes of an order that are printed one by one.
+const ORDER: usize = 24;
+
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Answer { reason, rule, error_node, error_from, pair } = &self.answer;
+        let Answer { reason, rule, .. } = &self.answer;
         if *reason == Reason::Success {
-            return writeln!(f, "update: SUCCESS");
+            writeln!(f, "update: SUCCESS (0)")?;
+            return writeln!(f, "  verdict: {}", self.verdict());
         }
+        let result = self.answer.result();
         writeln!(
             f,
-            "update: {} ({}), the call answers {}",
+            "update: {} ({}); cuGraphExecUpdate answers {result} ({})",
             reason.name(),
             reason.code(),
-            self.answer.result()
+            result.0
         )?;
-        writeln!(f, "  rule {rule}: {}", rule.words())?;
-        if let Some((old, new)) = pair {
-            writeln!(f, "  stopped at {old} of the first graph and {new} of the second")?;
+        let basis = match rule.basis() {
+            Basis::Both => "",
+            Basis::Recorded => " (recorded on a device, not documented)",
+            Basis::Documented => " (documented, not recorded on a device)",
+        };
+        writeln!(f, "  rule {rule}: {}{basis}", rule.words())?;
+        if let Some([old, new]) = &self.stopped {
+            writeln!(f, "  first graph:  {old}")?;
+            writeln!(f, "  second graph: {new}; the update stops at this pair")?;
         }
-        match (error_node, error_from) {
-            (Some(node), Some(from)) => {
-                writeln!(f, "  the driver names {node}, and its dependency on {from}")?
+        match (&self.error_node, &self.error_from) {
+            (Some(node), Some(from)) => writeln!(
+                f,
+                "  the driver names {} of the second graph, and its dependency on {}",
+                node.words, from.words
+            )?,
+            (Some(node), None) => {
+                writeln!(f, "  the driver names {} of the second graph", node.words)?
             }
-            (Some(node), None) => writeln!(f, "  the driver names {node}")?,
             (None, _) => writeln!(f, "  the driver names no node")?,
         }
         if let Some(change) = &self.change {
-            writeln!(f, "  change: {change}")?;
+            writeln!(f, "  smallest change: {change}")?;
         }
         if let Some(order) = &self.order {
-            let order: Vec<String> = order.iter().map(|node| node.0.to_string()).collect();
+            let shown = order.iter().take(ORDER).map(|node| node.0.to_string());
+            let more = if order.len() > ORDER { ", …" } else { "" };
             writeln!(
                 f,
-                "  the second graph is the first, created in another order: create its nodes as {}, with dependencies in the",
-                order.join(", ")
+                "  the second graph is the first, created in another order: create its nodes as {}{more}, with dependencies in the",
+                shown.collect::<Vec<_>>().join(", ")
             )?;
             writeln!(f, "  order of the first, and the update is taken")?;
         }
-        Ok(())
+        writeln!(f, "  verdict: {}", self.verdict())?;
+        writeln!(
+            f,
+            "  before falling back, clear the error: the runtime keeps it, and the next cudaGetLastError would answer {} again",
+            result.0
+        )
     }
 }

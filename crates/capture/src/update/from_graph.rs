@@ -10,7 +10,8 @@ impl From<&ComputeGraph> for Graph {
     /// Recursive over nesting, which building a graph bounds.
     fn from(graph: &ComputeGraph) -> Self {
         let node = |id| Node {
-            content: content(&graph.node(id).kind),
+            name: graph.node(id).name.clone(),
+            content: content(graph, &graph.node(id).kind),
             dependencies: graph.incoming(id).map(dependency).collect(),
         };
         Graph { nodes: graph.node_ids().map(node).collect() }
@@ -26,7 +27,18 @@ fn dependency(edge: ir::Edge) -> Dependency {
     Dependency { node: NodeIndex(edge.from.0), port }
 }
 
-fn content(kind: &NodeKind) -> Content {
+/// The device of the memory at one end of a copy or memset, if the graph tells.
+fn device(graph: &ComputeGraph, end: &ir::Pitched) -> Option<u32> {
+    match end.target {
+        ir::Target::Buffer(buffer) => match graph.buffer(buffer).space {
+            ir::Space::Device(device) => Some(device),
+            ir::Space::Host { .. } | ir::Space::Unknown => None,
+        },
+        ir::Target::Address(_) | ir::Target::Unspecified => None,
+    }
+}
+
+fn content(graph: &ComputeGraph, kind: &NodeKind) -> Content {
     match kind {
         NodeKind::Kernel(kernel) => Content::Kernel { cooperative: kernel.config.cooperative },
         NodeKind::Memcpy(copy) => Content::Memcpy {
@@ -42,6 +54,7 @@ fn content(kind: &NodeKind) -> Content {
             rows: u32::try_from(copy.extent.height).unwrap_or(u32::MAX),
             depth: u32::try_from(copy.extent.depth).unwrap_or(u32::MAX),
             offset: copy.dst.offset,
+            devices: [device(graph, &copy.src), device(graph, &copy.dst)],
         },
         NodeKind::Memset(set) => Content::Memset {
             element: set.element_size.into(),
@@ -49,6 +62,7 @@ fn content(kind: &NodeKind) -> Content {
             width: set.extent.width / u64::from(set.element_size.max(1)),
             height: set.extent.height,
             pitch: set.dst.pitch,
+            device: device(graph, &set.dst),
         },
         NodeKind::Host(_) => Content::Host,
         NodeKind::Empty => Content::Empty,

@@ -18,11 +18,14 @@ mod from_graph;
 mod predict;
 mod rule;
 
-use phonograph_trace::CuResult;
+use std::sync::Arc;
 
-pub use diff::{Diff, diff};
+use phonograph_trace::CuResult;
+pub use phonograph_trace::Port;
+
+pub use diff::{Diff, NodeLabel, diff};
 pub use predict::predict;
-pub use rule::UpdateRule;
+pub use rule::{Basis, UpdateRule};
 
 /// A graph: nodes in the order of creation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -45,6 +48,8 @@ impl NodeIndex {
 /// A node: what it holds, and what it depends on in the order given to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
+    /// For people; an update does not compare names.
+    pub name: Arc<str>,
     /// What it holds.
     pub content: Content,
     /// What it depends on.
@@ -52,9 +57,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that depends on nothing.
+    /// A node without a name that depends on nothing.
     pub fn new(content: Content) -> Self {
-        Self { content, dependencies: Vec::new() }
+        Self { name: "".into(), content, dependencies: Vec::new() }
     }
 }
 
@@ -67,26 +72,35 @@ pub struct Dependency {
     pub port: Port,
 }
 
-/// When a producer lets its consumer start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Port {
-    /// When it is complete.
-    Full,
-    /// When its blocks have triggered.
-    Programmatic,
-    /// When its blocks have started.
-    LaunchOrder,
-}
-
 /// What a node holds, as far as an update compares it. Everything else is free to change (U11).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Content {
-    Kernel { cooperative: bool },
-    Memcpy { direction: Direction, bytes: u64, rows: u32, depth: u32, offset: u64 },
-    Memset { element: u32, width: u64, height: u64, pitch: u64 },
+    Kernel {
+        cooperative: bool,
+    },
+    Memcpy {
+        direction: Direction,
+        bytes: u64,
+        rows: u32,
+        depth: u32,
+        offset: u64,
+        /// The devices of source and destination, as far as they are known.
+        devices: [Option<u32>; 2],
+    },
+    Memset {
+        element: u32,
+        width: u64,
+        height: u64,
+        pitch: u64,
+        /// The device of the memory, if it is known.
+        device: Option<u32>,
+    },
     Child(Graph),
-    Conditional { kind: Conditional, bodies: Vec<Graph> },
+    Conditional {
+        kind: Conditional,
+        bodies: Vec<Graph>,
+    },
     Alloc,
     Free,
     Host,
@@ -150,6 +164,10 @@ pub struct NodePath {
 }
 
 /// Why an update is refused, `CUgraphExecUpdateResult`.
+///
+/// The driver has three more: 1 (ERROR) says nothing about the graphs; 4 (FUNCTION_CHANGED) is for drivers before CUDA 11.2; 7
+/// (UNSUPPORTED_FUNCTION_CHANGE) is about the context of a kernel's function, or whether it launches kernels itself, which graphs here
+/// do not tell. No recording has any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Reason {

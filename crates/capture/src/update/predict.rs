@@ -231,22 +231,52 @@ fn difference(old: &Content, new: &Content) -> Option<(Reason, UpdateRule)> {
         (Kernel { cooperative: old }, Kernel { cooperative: new }) if old != new => {
             Some((AttributesChanged, UpdateRule::U12))
         }
+        (Memset { device: old, .. }, Memset { device: new, .. }) if moved(old, new) => {
+            Some((ParametersChanged, UpdateRule::U18))
+        }
         (Memset { height: old, .. }, Memset { height: new, .. }) if (*old > 1) != (*new > 1) => {
             Some((ParametersChanged, UpdateRule::U9a))
         }
-        (Memset { height, .. }, Memset { .. }) if *height > 1 && old != new => {
+        (Memset { height: 2.., .. }, Memset { .. }) if old.shape() != new.shape() => {
             Some((ParametersChanged, UpdateRule::U9b))
+        }
+        (Memcpy { devices: old, .. }, Memcpy { devices: new, .. })
+            if old.iter().zip(new).any(|(old, new)| moved(old, new)) =>
+        {
+            Some((ParametersChanged, UpdateRule::U18))
         }
         (Memcpy { direction: old, .. }, Memcpy { direction: new, .. }) if old != new => {
             Some((ParametersChanged, UpdateRule::U10))
         }
         (Memcpy { rows: 1, depth: 1, .. }, Memcpy { rows: 1, depth: 1, .. }) => None,
-        (Memcpy { .. }, Memcpy { .. }) if old != new => Some((ParametersChanged, UpdateRule::U13)),
+        (Memcpy { .. }, Memcpy { .. }) if old.shape() != new.shape() => {
+            Some((ParametersChanged, UpdateRule::U13))
+        }
         (Conditional { kind: a, bodies: old }, Conditional { kind: b, bodies: new })
             if a != b || old.len() != new.len() =>
         {
             Some((NotSupported, UpdateRule::U15))
         }
         _ => None,
+    }
+}
+
+/// Whether memory is known to be on another device than before.
+fn moved(old: &Option<u32>, new: &Option<u32>) -> bool {
+    matches!((old, new), (Some(old), Some(new)) if old != new)
+}
+
+impl Content {
+    /// What a copy or memset of several rows keeps, beside its devices.
+    fn shape(&self) -> [u64; 4] {
+        match *self {
+            Self::Memcpy { bytes, rows, depth, offset, .. } => {
+                [bytes, rows.into(), depth.into(), offset]
+            }
+            Self::Memset { element, width, height, pitch, .. } => {
+                [element.into(), width, height, pitch]
+            }
+            _ => [0; 4],
+        }
     }
 }

@@ -3,13 +3,27 @@
 //! "Decides n" counts the 7,500 recorded pairs that come out wrong without the rule; the count in parentheses is of the 3,000 rich
 //! ones alone, where a rule was found in them.
 //!
+//! [`UpdateRule::basis`] tells the rules that the driver's manual states from those that rest on the recordings alone. The *order* of the
+//! checks, and which of several differences is the one reported, are the recordings' throughout: the manual gives no order.
+//!
 //! Undecided: which nodes a *body* of a conditional may change (recordings give only the number of its kernels; here it is compared like
 //! a child graph); two sinks too many; allocation sizes (4 to 8 KiB and back is accepted, five pairs); functions of another context.
 
 use std::fmt;
 
+/// What a rule rests on: the driver's manual, recordings of a driver, or both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Basis {
+    /// The manual says so, and recordings agree.
+    Both,
+    /// Recordings alone. They are also what the rule was found in, so nothing independent confirms it.
+    Recorded,
+    /// The manual alone: no recording has such a pair.
+    Documented,
+}
+
 macro_rules! rules {
-    ($($(#[$doc:meta])* $name:ident $words:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident $basis:ident $words:literal,)*) => {
         /// A rule of `cuGraphExecUpdate`.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum UpdateRule { $($(#[$doc])* $name,)* }
@@ -22,6 +36,11 @@ macro_rules! rules {
             pub fn words(self) -> &'static str {
                 match self { $(Self::$name => $words,)* }
             }
+
+            /// What the rule rests on.
+            pub fn basis(self) -> Basis {
+                match self { $(Self::$name => Basis::$basis,)* }
+            }
         }
     };
 }
@@ -30,31 +49,34 @@ rules! {
     /// No difference found. With U11: kernel function (of another module too: 151), grid, block, shared memory, priority (103) and cluster
     /// (104), values and offsets of memsets, host functions, events and allocation sizes are free; so are width, element and pitch (10)
     /// of a 1-D memset, and size and offset of a 1-D copy.
-    U1 "the first difference wins; without one the update is taken",
+    U1 Both "the first difference wins; without one the update is taken",
     /// The number of nodes, before everything else. Decides 616.
-    U2 "the graphs must have the same number of nodes",
+    U2 Both "the graphs must have the same number of nodes",
     /// The number of sinks. Fewer: no node is named; more: the first one left over in reverse order of creation. Decides 138.
-    U3 "the graphs must have the same number of nodes that nothing depends on",
+    U3 Both "the graphs must have the same number of nodes that nothing depends on",
     /// The number of dependencies, before the kind (23). Decides 259.
-    U6a "paired nodes must have the same number of dependencies",
+    U6a Both "paired nodes must have the same number of dependencies",
     /// The kind. Decides 284.
-    U6b "paired nodes must be of one kind",
+    U6b Both "paired nodes must be of one kind",
     /// A dependency that is paired already with something else. Names the dependency. Decides 23.
-    U7 "dependencies are paired by position, and a node is paired once",
+    U7 Both "dependencies are paired by position, and a node is paired once",
     /// Memset: 1-D and 2-D do not mix. Decides 61.
-    U9a "a memset of one row and one of several do not mix",
+    U9a Both "a memset of one row and one of several do not mix",
     /// 2-D memset: element, width, height (12 of the rich pairs) and pitch (23) are fixed, value and offset free. Decides 53 + 35.
-    U9b "a memset of several rows keeps element size, width, height and pitch",
+    U9b Both "a memset of several rows keeps element size, width, height and pitch",
     /// Copy: the direction. Decides 158.
-    U10 "a copy keeps its direction",
+    U10 Both "a copy keeps its direction",
     /// Kernel: the cooperative attribute. ATTRIBUTES_CHANGED, the node is named. Decides 119 (119), 15 of them in a child.
-    U12 "a kernel keeps its cooperative attribute",
+    U12 Both "a kernel keeps its cooperative attribute",
     /// A copy of several rows or slices, on either side, may not change at all: shape (83), bytes (34), not even offset (46).
-    U13 "a copy of more than one row keeps everything, its addresses too",
+    U13 Recorded "a copy of more than one row keeps everything, its addresses too",
     /// An edge's port. TOPOLOGY_CHANGED, names the node and the dependency. At the dependency's turn, before U7. Decides 32 (32).
-    U14 "paired dependencies must have the same port",
+    U14 Recorded "paired dependencies must have the same port",
     /// Conditional: the kind. NOT_SUPPORTED, the node is named; before the body (1). Decides 7 (7).
-    U15 "a conditional keeps its kind",
+    U15 Both "a conditional keeps its kind",
+    /// Copy and memset: the devices that the memory is on. PARAMETERS_CHANGED, before the rest of what the node holds. Documented, not
+    /// recorded: all recorded memory is on one device.
+    U18 Documented "the memory of a copy or memset stays on its devices",
 }
 
 /// U8 and U16, U17 are about where the walk goes, not what it decides:

@@ -54,7 +54,7 @@ impl Lowering<'_> {
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
         match &node.kernel {
             KernelRef::Named(name) => self.named(scope, id, name, node, after),
-            KernelRef::Elementwise(_) | KernelRef::Library(_) => {
+            KernelRef::Elementwise(_) | KernelRef::Library(_) | KernelRef::Fused(_) => {
                 self.generated(scope, id, node, after)
             }
         }

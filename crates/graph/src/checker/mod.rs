@@ -13,9 +13,11 @@ mod coverage;
 mod memory;
 mod races;
 mod reach;
+mod rewrite;
 mod streams;
 
 pub use races::{Race, races};
+pub use rewrite::{RewriteViolation, Seen, check_rewrite, lost_order};
 
 use std::fmt;
 

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::checker::{StepId, Violation};
-use crate::{ComputeGraph, NodeId, Schedule, Step};
+use crate::{ComputeGraph, MAX_STREAMS, NodeId, Schedule, Step};
 
 /// Where a node runs: the stream, the step's place on it, and the node's place in the step.
 #[derive(Clone, Copy)]
@@ -18,11 +18,9 @@ struct Place {
 
 pub(super) fn check(graph: &ComputeGraph, schedule: &Schedule, found: &mut Vec<Violation>) {
     let streams = schedule.streams as usize;
-    // A clock a stream is streams² counters; no real schedule comes near this, a hostile one must not exhaust memory.
-    const MAX_STREAMS: usize = 4096;
-    if streams > MAX_STREAMS {
+    if schedule.streams > MAX_STREAMS {
         let stream = crate::StreamId(schedule.streams - 1);
-        let streams = MAX_STREAMS as u32;
+        let streams = MAX_STREAMS;
         found.push(Violation::UnknownStream { step: StepId(0), stream, streams });
         return;
     }

@@ -66,6 +66,7 @@ impl Display for OpText {
             Op::Compare(op, a, b) => write!(f, "{} v{} v{}", name_of(&COMPARE, &op), a.0, b.0),
             Op::Select(c, a, b) => write!(f, "select v{} v{} v{}", c.0, a.0, b.0),
             Op::Cast(dtype, a) => write!(f, "cast {dtype} v{}", a.0),
+            Op::Round(dtype, a) => write!(f, "round {dtype} v{}", a.0),
             Op::Philox { index, counter, key } => {
                 write!(f, "philox v{} v{} v{}", index.0, counter.0, key.0)
             }
@@ -84,9 +85,10 @@ impl FromStr for OpText {
             ("input", [index]) => Op::Input(number(text, index)?),
             ("param", [index]) => Op::Param(number(text, index)?),
             ("index", [axis]) => Op::Index(number(text, axis)?),
-            ("cast", [dtype, a]) => {
+            ("cast" | "round", [dtype, a]) => {
                 let dtype: DType = dtype.parse().map_err(|e| format!("`{}`: {e}", cut(text)))?;
-                Op::Cast(dtype, value(text, a)?)
+                let op = if name == "cast" { Op::Cast } else { Op::Round };
+                op(dtype, value(text, a)?)
             }
             ("select", [c, a, b]) => Op::Select(value(text, c)?, value(text, a)?, value(text, b)?),
             ("philox", [index, counter, key]) => Op::Philox {
@@ -164,6 +166,7 @@ mod tests {
             Op::Index(5),
             Op::Select(a, b, c),
             Op::Cast(DType::Bool, c),
+            Op::Round(DType::BF16, a),
             Op::Philox { index: a, counter: b, key: c },
         ];
         // Written out, so that a new operation is missed here and not in a file.

@@ -50,7 +50,7 @@
 //!
 //! | kind of node | members |
 //! | --- | --- |
-//! | `kernel` | one of `function` (the node's name), `elementwise` (an expression), `library` (with `axis` for a reduction); `grid` and `block` (unknown; for expressions and library kernels one thread an element); `shared_mem_bytes`, `priority` (0); `cluster` (1); `cooperative`, `fusible` (false); `args` (none) |
+//! | `kernel` | one of `function` (the node's name), `elementwise` (an expression), `library` (with `axis` for a reduction, `before` and `after` for expressions fused to it); `grid` and `block` (unknown; for expressions and library kernels one thread an element); `shared_mem_bytes`, `priority` (0); `cluster` (1); `cooperative`, `fusible` (false); `args` (none) |
 //! | `memcpy` | `direction` (`"HtoD"`, `"DtoH"`, `"DtoD"`, `"HtoH"`, `{"PtoP": {"src_device": 0, "dst_device": 1}}`), `src`, `dst`, `width`, `height`, `depth` (1) |
 //! | `memset` | `dst`, `value`, `element_size` (1), `width` (bytes), `height`, `depth` (1) |
 //! | `src`, `dst` | `buffer` (reference) or `address` (`"0x7f00"`) or neither (unspecified), `offset`, `pitch`, `slice_rows` (0) |
@@ -66,7 +66,7 @@
 //! `dtype`, `shape`, `strides` in elements (packed), `offset` (0)). Access is `"read"`, `"write"` or `"both"`.
 //!
 //! An expression has `inputs`, `params` (types; none), `ops` and `outputs`. Each operation is a line: `input 0`,
-//! `param 0`, `const f32 0.5`, `index 0`, `neg v0`, `add v0 v1`, `lt v0 v1`, `select v2 v0 v1`, `cast f32 v0`,
+//! `param 0`, `const f32 0.5`, `index 0`, `neg v0`, `add v0 v1`, `lt v0 v1`, `select v2 v0 v1`, `cast f32 v0`, `round f16 v0`,
 //! `philox v0 v1 v2`; `vN` is the result of line N, from 0. An output is `f32 v2`: stored as this type, that value.
 
 mod expr;
@@ -184,7 +184,7 @@ fn default_launch(kernel: &KernelRef, args: &[Arg]) -> KernelConfig {
     let shape = match kernel {
         KernelRef::Named(_) => return KernelConfig::unknown(),
         KernelRef::Elementwise(expr) => views.nth(expr.inputs().len()),
-        KernelRef::Library(_) => views.next_back(),
+        KernelRef::Library(_) | KernelRef::Fused(_) => views.next_back(),
     };
     suggested_launch(shape.map_or(1, View::elements))
 }

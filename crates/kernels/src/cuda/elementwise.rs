@@ -134,6 +134,7 @@ fn operation(op: &Op, type_of: &dyn Fn(ValueId) -> DType) -> String {
         }
         Op::Select(c, a, b) => format!("{} ? {} : {}", v(c), v(a), v(b)),
         Op::Cast(to, a) => cast(type_of(a), to, &v(a)),
+        Op::Round(to, a) => format!("{}({}({}))", load(to), store(to), v(a)),
         Op::Philox { index, counter, key } => {
             format!("philox({}, {}, {})", v(index), v(counter), v(key))
         }

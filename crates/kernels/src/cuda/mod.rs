@@ -84,6 +84,11 @@ pub enum CudaError {
     /// A kernel that the user supplies.
     #[error("`{0}` is a kernel by name, of which there is no source here")]
     Named(String),
+    /// A kernel of the library with expressions before or after it.
+    #[error(
+        "there is no CUDA C for a {0} fused with the work around it; fuse without library kernels"
+    )]
+    Fused(&'static str),
     /// An operand that does not lie on whole elements.
     #[error("operand {index} starts at byte {offset}, where no {dtype} can lie; offsets are multiples of {}", .dtype.size())]
     Misaligned {
@@ -125,6 +130,7 @@ pub fn kernel_with_id(node: &KernelNode, id: u32) -> Result<CudaKernel, CudaErro
     }
     Ok(match &node.kernel {
         KernelRef::Named(name) => return Err(CudaError::Named(name.to_string())),
+        KernelRef::Fused(fused) => return Err(CudaError::Fused(fused.library.name())),
         KernelRef::Elementwise(expr) => {
             let scalars = node.args.iter().enumerate();
             let scalars = scalars.filter(|(_, a)| matches!(a, Arg::Scalar(_) | Arg::Slot(_)));

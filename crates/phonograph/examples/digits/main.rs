@@ -39,6 +39,9 @@ pub struct Options {
     /// How many seeds to train.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
+    /// Run the training step kernel by kernel instead of fused. The result is the same bits.
+    #[arg(long)]
+    unfused: bool,
     /// Where to write the picture of the training step and of one replay of it.
     #[arg(long, default_value = "digits.html")]
     html: PathBuf,
@@ -60,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bar = progress(options.seeds * u64::from(options.steps))?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     for seed in options.seed..options.seed + options.seeds {
-        outcomes.push(training::train(&digits, seed, options.steps, threads, &bar)?);
+        outcomes.push(training::train(&digits, seed, &options, threads, &bar)?);
     }
     bar.finish_and_clear();
     report::page(&outcomes[0], &options.html)?;

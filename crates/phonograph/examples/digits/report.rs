@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::path::Path;
 
+use phonograph::graph::ComputeGraph;
 use phonograph::plan::analysis::{critical_path, redundant_edges};
 use phonograph::report::html::{Page, Section, html};
 use phonograph::report::picture::{GroupIx, NodeIx};
-use phonograph::report::timeline::{Lane, Span, Timeline};
-use phonograph::report::{Marks, class_of, picture_of};
+use phonograph::report::timeline::{Lane, Span, Timeline, Unit};
+use phonograph::report::{Marks, class_of, picture_of, skyline_of};
 
 use crate::training::Outcome;
 
@@ -32,7 +33,9 @@ pub fn print(outcomes: &mut [Outcome]) {
 }
 
 fn figures(outcome: &Outcome) -> Vec<(String, String)> {
-    let (eager, replay) = (outcome.eager_ns as f64 / 1e3, outcome.replay_ns as f64 / 1e3);
+    let micros = |ns: u64| ns as f64 / 1e3;
+    let (eager, step) = (micros(outcome.eager_ns), micros(outcome.step_ns));
+    let (replay, other) = (micros(outcome.replay_ns), micros(outcome.other_ns));
     let rows = [
         ("nodes", outcome.summary.nodes.to_string()),
         (
@@ -62,7 +65,13 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
                 outcome.unshared_bytes
             ),
         ),
-        ("time a step", format!("eager {eager:.0} µs, replayed {replay:.0} µs")),
+        ("kernels", format!("{}; the other graph has {}", outcome.kernels, outcome.other_kernels)),
+        (
+            "time a step",
+            format!(
+                "eager {eager:.0} µs, while training {step:.0} µs; in turns {replay:.0} µs, the other graph {other:.0} µs"
+            ),
+        ),
     ];
     rows.map(|(name, value)| (name.to_owned(), value)).into()
 }
@@ -70,9 +79,14 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
 /// Writes the graph of the training step and when its nodes ran in one replay.
 pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
     let graph = &outcome.graph;
-    let mut marks = |graph: &_| Marks {
+    let mut took = vec![0; graph.node_count()];
+    for span in &outcome.profile.spans {
+        took[span.node.index()] += span.end_ns - span.start_ns;
+    }
+    let mut marks = |graph: &ComputeGraph| Marks {
         redundant: redundant_edges(graph),
-        critical: critical_path(graph, |_| 1).nodes,
+        critical: critical_path(graph, |node| took[node.index()]).nodes,
+        costs: graph.node_ids().map(|node| (node, took[node.index()])).collect(),
     };
     let picture = picture_of(graph, "the training step", Some(&outcome.schedule), &mut marks);
     let workers = outcome.profile.spans.iter().map(|span| span.worker.0).max().unwrap_or(0) + 1;
@@ -87,14 +101,33 @@ pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
             start: span.start_ns,
             end: span.end_ns,
             node: Some((GroupIx(0), NodeIx(span.node.0))),
-            critical: false,
+            critical: picture.groups[0].nodes[span.node.index()].critical,
         });
     }
-    let timeline = Timeline { title: "one replay".to_owned(), lanes };
+    let timeline = Timeline {
+        title: "one replay, the shortest of nine".to_owned(),
+        lanes,
+        unit: Unit::Nanoseconds,
+    };
+    let skyline = skyline_of(graph, &outcome.schedule, "memory of the training step");
+    let path_ns = critical_path(graph, |node| took[node.index()]).cost;
+    let mut summary = figures(outcome);
+    summary.push((
+        "longest path".to_owned(),
+        format!(
+            "{:.0} µs of {:.0} µs",
+            path_ns as f64 / 1e3,
+            outcome.profile.total_ns as f64 / 1e3
+        ),
+    ));
     let page = Page {
         title: "Handwritten digits: a training step".to_owned(),
-        summary: figures(outcome),
-        sections: vec![Section::Graph(picture), Section::Timeline(timeline)],
+        summary,
+        sections: vec![
+            Section::Graph(picture),
+            Section::Timeline(timeline),
+            Section::Skyline(skyline),
+        ],
     };
     std::fs::write(path, html(&page)?)?;
     Ok(())

@@ -4,133 +4,184 @@
 //! complete before v starts, and whatever it depended on, by an edge of any kind, was complete before it. A path
 //! whose last edge is weak implies no full edge. A weak edge is implied by any other path, and by a full edge beside it.
 //!
-//! Exact, by reachability in chunks: 64 to 1024 sources at a time, neighbours in topological order, one bit each,
-//! carried forward through the stretch of the graph up to the last edge in question. Local edges make short
-//! stretches and near-linear time; edges across the whole graph cost nodes × edges / 1024 word operations, and never more
-//! than 128 bytes a node of scratch. (After A. Goralčíková and V. Koubek, MFCS 1979, in blocked form.)
+//! Most edges are settled nearby: a producer that no other producer lies above is needed; one further up the consumer's
+//! own chain is not; and a short search backwards from the other producers, cut off at the level and place of the
+//! edge's own, often ends. What it leaves is asked of [`order`](super::order), exactly, at its cost. Where searches
+//! do not pay they are given up.
 
 use phonograph_graph::{ComputeGraph, Edge, NodeId};
 
-/// The most words of a chunk: 1024 sources.
-const MAX_WORDS: usize = 16;
+use super::levels;
+use super::order::{By, Query, answer, positions};
 
 /// The redundant edges, by consumer and then in the order in which they were given. All of them can be removed
-/// together. O(nodes × edges / 1024) at worst; near-linear where edges are local.
+/// together. O(nodes × edges / 1024) at worst; near-linear where edges are local or little depends on one node.
 pub fn redundant_edges(graph: &ComputeGraph) -> Vec<Edge> {
-    let order = graph.topological_order();
-    let mut position = vec![0u32; order.len()];
-    for (place, node) in (0u32..).zip(order) {
-        position[node.index()] = place;
-    }
-    let at = |node: NodeId| position[node.index()];
-    let mut redundant = shadowed(graph);
-    // For each place, the last place with an edge from it that another producer might imply.
-    let mut last_asked = vec![0u32; order.len()];
-    for &node in order {
-        let producers = graph.predecessors(node);
-        let latest = producers.iter().map(|&p| at(p)).max().unwrap_or(0);
-        for &producer in producers.iter().filter(|&&p| at(p) < latest) {
-            last_asked[at(producer) as usize] = at(node);
+    let places = graph.predecessor_lists();
+    let position = positions(graph);
+    let level = levels(graph).level;
+    let chain = Chains::cut(graph, &position);
+    let mut search = Search::new(graph, &position, &level);
+    let mut redundant = vec![false; graph.edge_count()];
+    let mut queries = Vec::new();
+    let mut asked: Vec<(usize, Edge)> = Vec::new();
+    for node in graph.node_ids() {
+        let range = places.range(node);
+        if range.len() < 2 {
+            continue;
         }
-    }
-    let words = (order.len().div_ceil(64)).clamp(1, MAX_WORDS);
-    let mut ancestors: Vec<u64> = Vec::new();
-    let mut start = 0;
-    while start < order.len() {
-        let end = (start + 64 * words).min(order.len());
-        let last = last_asked[start..end].iter().copied().max().unwrap_or(0) as usize;
-        if last > start {
-            let chunk = Chunk { graph, position: &position, start, end, words };
-            chunk.sweep(last, &mut ancestors, &mut redundant);
-        }
-        start = end;
-    }
-    redundant.sort_unstable_by_key(|&(place, _)| place);
-    redundant.dedup();
-    redundant.into_iter().map(|(_, edge)| edge).collect()
-}
-
-/// Place of an edge among all: consumer, then its place among the consumer's edges.
-type Place = (NodeId, u32);
-
-/// Weak edges beside a full edge between the same nodes.
-fn shadowed(graph: &ComputeGraph) -> Vec<(Place, Edge)> {
-    let mut found = Vec::new();
-    if graph.has_weak_edges() {
-        for node in graph.node_ids() {
-            for (index, edge) in (0u32..).zip(graph.incoming(node)) {
-                let mut others = graph.incoming(node);
-                let full = Edge::full(edge.from, node);
-                if !edge.data.is_full() && others.any(|other| other == full) {
-                    found.push(((node, index), edge));
+        // Only a producer on a higher level can have another above it.
+        let highest = |full: bool| {
+            let counts = graph.incoming(node).filter(|edge| edge.data.is_full() || !full);
+            counts.map(|edge| level[edge.from.index()]).max()
+        };
+        let (by_full, by_any) = (highest(true), highest(false));
+        asked.clear();
+        for (place, edge) in range.zip(graph.incoming(node)) {
+            let full = edge.data.is_full();
+            if !full && graph.incoming(node).any(|o| o.from == edge.from && o.data.is_full()) {
+                redundant[place] = true;
+            } else if Some(level[edge.from.index()]) < if full { by_full } else { by_any } {
+                if chain.around(edge.from, node) {
+                    redundant[place] = true;
+                } else {
+                    asked.push((place, edge));
                 }
             }
         }
+        search.settle(node, &mut asked, &mut redundant);
+        queries.extend(asked.iter().map(|&(place, edge)| {
+            let by = if edge.data.is_full() { By::Start } else { By::Wait };
+            let (from, to) = (position[edge.from.index()], position[node.index()]);
+            Query { from, to, tag: place as u32, by, around: true }
+        }));
     }
-    found
+    answer(graph, &position, queries, |place| redundant[place as usize] = true);
+    graph.edges().zip(redundant).filter_map(|(edge, implied)| implied.then_some(edge)).collect()
 }
 
-/// Sources at places `start..end`, one bit each.
-struct Chunk<'a> {
+/// Short searches backwards.
+struct Search<'a> {
     graph: &'a ComputeGraph,
     position: &'a [u32],
-    start: usize,
-    end: usize,
-    words: usize,
+    level: &'a [u32],
+    /// By node the last consumer, counted from 1, whose search came by.
+    seen: Vec<u32>,
+    stack: Vec<NodeId>,
+    steps: usize,
+    settled: usize,
 }
 
-impl Chunk<'_> {
-    /// Carries ancestors forward to place `last`, judging the edges on the way.
-    fn sweep(&self, last: usize, ancestors: &mut Vec<u64>, redundant: &mut Vec<(Place, Edge)>) {
-        let (graph, words) = (self.graph, self.words);
-        ancestors.clear();
-        ancestors.resize((last + 1 - self.start) * words, 0);
-        let mut by_full = [0u64; MAX_WORDS];
-        let mut by_any = [0u64; MAX_WORDS];
-        for place in self.start..=last {
-            let node = graph.topological_order()[place];
-            let row = (place - self.start) * words;
-            let (done, rest) = ancestors.split_at_mut(row);
-            by_full[..words].fill(0);
-            by_any[..words].fill(0);
-            let mut asked = false;
-            for edge in graph.incoming(node) {
-                let Some(producer) = self.row(edge.from) else { continue };
-                asked |= self.bit(edge.from).is_some();
-                let above = &done[producer * words..][..words];
-                let into = if edge.data.is_full() { &mut by_full } else { &mut by_any };
-                for (word, bits) in into.iter_mut().zip(above) {
-                    *word |= bits;
-                }
-            }
-            for (any, full) in by_any[..words].iter_mut().zip(&by_full) {
-                *any |= full;
-            }
-            if asked {
-                for (index, edge) in (0u32..).zip(graph.incoming(node)) {
-                    let Some(bit) = self.bit(edge.from) else { continue };
-                    let implying = if edge.data.is_full() { &by_full } else { &by_any };
-                    if implying[bit / 64] >> (bit % 64) & 1 == 1 {
-                        redundant.push(((node, index), edge));
-                    }
-                }
-                for edge in graph.incoming(node) {
-                    if let Some(bit) = self.bit(edge.from) {
-                        by_any[bit / 64] |= 1 << (bit % 64);
-                    }
-                }
-            }
-            rest[..words].copy_from_slice(&by_any[..words]);
+impl<'a> Search<'a> {
+    /// Nodes that one search looks at, at most.
+    const LONGEST: usize = 256;
+
+    fn new(graph: &'a ComputeGraph, position: &'a [u32], level: &'a [u32]) -> Self {
+        let seen = vec![0; graph.node_count()];
+        Self { graph, position, level, seen, stack: Vec::new(), steps: 0, settled: 0 }
+    }
+
+    /// Whether searches have found enough for what they cost: 64 nodes an edge are about what a sweep costs.
+    fn pays(&self) -> bool {
+        self.steps <= 64 * (self.settled + 1024)
+    }
+
+    /// Judges the edges into `node` that are `asked` about; those that stay asked it could not settle.
+    fn settle(&mut self, node: NodeId, asked: &mut Vec<(usize, Edge)>, redundant: &mut [bool]) {
+        let (position, level) = (self.position, self.level);
+        let all_full = || self.graph.incoming(node).all(|edge| edge.data.is_full());
+        if asked.is_empty() || !self.pays() || self.graph.has_weak_edges() && !all_full() {
+            return;
         }
+        let lowest = |of: &[u32]| asked.iter().map(|(_, edge)| of[edge.from.index()]).min();
+        let (first, lowest) = (lowest(position).unwrap_or(0), lowest(level).unwrap_or(0));
+        let stamp = node.0 + 1;
+        let mut left = Self::LONGEST;
+        self.stack.extend_from_slice(self.graph.predecessors(node));
+        'search: while let Some(above) = self.stack.pop() {
+            for &from in self.graph.predecessors(above) {
+                let at = from.index();
+                if position[at] < first || level[at] < lowest || self.seen[at] == stamp {
+                    continue;
+                }
+                if left == 0 {
+                    break 'search;
+                }
+                left -= 1;
+                self.seen[at] = stamp;
+                self.stack.push(from);
+            }
+        }
+        self.stack.clear();
+        self.steps += Self::LONGEST - left;
+        let before = asked.len();
+        asked.retain(|&(place, edge)| {
+            let found = self.seen[edge.from.index()] == stamp;
+            redundant[place] |= found;
+            !found && left == 0
+        });
+        self.settled += before - asked.len();
+    }
+}
+
+/// Chains of edges, each node followed by its nearest successor that follows no other.
+pub(crate) struct Chains {
+    /// The first node of each node's chain.
+    chain: Vec<NodeId>,
+    before: Vec<Option<NodeId>>,
+}
+
+impl Chains {
+    /// Chains of full edges.
+    pub fn cut(graph: &ComputeGraph, position: &[u32]) -> Self {
+        Self::of(graph, position, |edge| edge.data.is_full())
     }
 
-    /// Row of a node; `None` if it lies before the chunk and so descends from no source.
-    fn row(&self, node: NodeId) -> Option<usize> {
-        (self.position[node.index()] as usize).checked_sub(self.start)
+    /// Chains of edges of any kind.
+    pub fn cut_by_any_edge(graph: &ComputeGraph, position: &[u32]) -> Self {
+        Self::of(graph, position, |_| true)
     }
 
-    /// Bit of a node, if it is a source.
-    fn bit(&self, node: NodeId) -> Option<usize> {
-        self.row(node).filter(|&bit| bit < self.end - self.start)
+    fn of(graph: &ComputeGraph, position: &[u32], counts: impl Fn(&Edge) -> bool) -> Self {
+        let mut chain: Vec<NodeId> = graph.node_ids().collect();
+        let mut before = vec![None; graph.node_count()];
+        let mut continued = vec![false; graph.node_count()];
+        for &node in graph.topological_order() {
+            let free = graph.incoming(node).filter(&counts).map(|edge| edge.from);
+            let free = free.filter(|from| !continued[from.index()]);
+            // The latest producer: the nearest one.
+            if let Some(from) = free.max_by_key(|from| position[from.index()]) {
+                continued[from.index()] = true;
+                chain[node.index()] = chain[from.index()];
+                before[node.index()] = Some(from);
+            }
+        }
+        Self { chain, before }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.before.iter().filter(|before| before.is_none()).count()
+    }
+
+    /// For each node the number of its chain, and its place on it.
+    pub fn numbered(&self, graph: &ComputeGraph) -> (Vec<u32>, Vec<u32>) {
+        let (mut chain, mut place) = (vec![0u32; self.chain.len()], vec![0u32; self.chain.len()]);
+        let mut chains = 0;
+        for &node in graph.topological_order() {
+            (chain[node.index()], place[node.index()]) = match self.before[node.index()] {
+                Some(from) => (chain[from.index()], place[from.index()] + 1),
+                None => {
+                    chains += 1;
+                    (chains - 1, 0)
+                }
+            };
+        }
+        (chain, place)
+    }
+
+    /// Whether the chain of both leads from `from` to `to`, which it has an edge to, through a node between.
+    fn around(&self, from: NodeId, to: NodeId) -> bool {
+        self.chain[from.index()] == self.chain[to.index()] && self.before[to.index()] != Some(from)
     }
 }

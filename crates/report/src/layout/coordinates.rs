@@ -49,6 +49,8 @@ fn bends(graph: &Proper, link: u32, chain: u32) -> Vec<u32> {
                 (false, false) => chain,
                 _ => END,
             };
+            // What other links say too follows them.
+            let whole = if edge.weak { whole / 8 } else { whole };
             let alike =
                 out[edge.upper.index()][kind(edge)].max(into[edge.lower.index()][kind(edge)]);
             (2 * whole / alike.max(2)).max(1)

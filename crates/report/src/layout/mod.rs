@@ -51,6 +51,8 @@ pub struct Link {
     pub to: NodeIx,
     /// Links of one box with equal bundles may share part of their way: give equal ones to links that look alike.
     pub bundle: u8,
+    /// Whether it pulls its ends into line less than others, because others say what it says.
+    pub weak: bool,
 }
 
 /// Where a box is.
@@ -150,7 +152,7 @@ impl Separation {
 /// use phonograph_report::picture::NodeIx;
 ///
 /// let boxes = [Size { width: 80.0, height: 30.0 }; 2];
-/// let links = [Link { from: NodeIx(0), to: NodeIx(1), bundle: 0 }];
+/// let links = [Link { from: NodeIx(0), to: NodeIx(1), bundle: 0, weak: false }];
 /// let layout = layout(&boxes, &links).expect("no cycle");
 /// assert!(layout.boxes[0].corner.y + 30.0 < layout.boxes[1].corner.y);
 /// ```
@@ -170,7 +172,7 @@ pub fn layout(boxes: &[Size], links: &[Link]) -> Result<Layout, Vec<NodeIx>> {
             .map(|&e| Link {
                 from: NodeIx(local[links[e as usize].from.index()]),
                 to: NodeIx(local[links[e as usize].to.index()]),
-                bundle: links[e as usize].bundle,
+                ..links[e as usize]
             })
             .collect();
         let widths: Vec<f64> = sizes.iter().map(|s| s.width).collect();

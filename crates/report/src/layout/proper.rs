@@ -35,6 +35,8 @@ index! {
 pub(super) struct ShortEdge {
     pub(super) upper: Vertex,
     pub(super) lower: Vertex,
+    /// Whether it pulls less than others.
+    pub(super) weak: bool,
 }
 
 /// How a link runs.
@@ -98,12 +100,13 @@ impl Proper {
         let most_passed = PASSES_ALWAYS + PASSES_PER_BOX * boxes;
         for e in by_span {
             let link = links[e as usize];
+            let weak = link.weak;
             let passes = spans[e as usize] as usize - 1;
             let (from, to) = (Vertex(link.from.0), Vertex(link.to.0));
             if passes == 0 {
                 runs[e as usize] =
                     Run::Edges { edges: vec![Short(edges.len() as u32)], joins: false };
-                edges.push(ShortEdge { upper: from, lower: to });
+                edges.push(ShortEdge { upper: from, lower: to, weak });
                 continue;
             }
             let leaving = (link.from.0, link.bundle, true);
@@ -132,10 +135,10 @@ impl Proper {
                 trunk.push(Short(edges.len() as u32));
                 if down {
                     layer.push(layer[last.index()] + 1);
-                    edges.push(ShortEdge { upper: last, lower: v });
+                    edges.push(ShortEdge { upper: last, lower: v, weak });
                 } else {
                     layer.push(layer[last.index()] - 1);
-                    edges.push(ShortEdge { upper: v, lower: last });
+                    edges.push(ShortEdge { upper: v, lower: last, weak });
                 }
             }
             let far = end(&edges, trunk[passes - 1]);
@@ -144,11 +147,11 @@ impl Proper {
             if down {
                 run.extend_from_slice(&trunk[..passes]);
                 run.push(branch);
-                edges.push(ShortEdge { upper: far, lower: to });
+                edges.push(ShortEdge { upper: far, lower: to, weak });
             } else {
                 run.push(branch);
                 run.extend(trunk[..passes].iter().rev());
-                edges.push(ShortEdge { upper: from, lower: far });
+                edges.push(ShortEdge { upper: from, lower: far, weak });
             }
             runs[e as usize] = Run::Edges { edges: run, joins: !down };
         }

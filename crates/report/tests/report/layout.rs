@@ -59,7 +59,7 @@ fn check(sizes: &[Size], links: &[Link]) -> Layout {
 }
 
 fn link(from: u32, to: u32) -> Link {
-    Link { from: NodeIx(from), to: NodeIx(to), bundle: 0 }
+    Link { from: NodeIx(from), to: NodeIx(to), bundle: 0, weak: false }
 }
 
 fn same(n: usize) -> Vec<Size> {
@@ -91,7 +91,8 @@ fn random(u: &mut Unstructured<'_>, most: usize) -> Result<(Vec<Size>, Vec<Link>
         for _ in 0..u.int_in_range(0..=3 * n)? {
             let a = u.int_in_range(0..=n - 2)?;
             let b = u.int_in_range(a + 1..=(a + reach).min(n - 1))?;
-            links.push(Link { bundle: u.int_in_range(0..=2)?, ..link(names[a], names[b]) });
+            let weak = u.arbitrary()?;
+            links.push(Link { bundle: u.int_in_range(0..=2)?, weak, ..link(names[a], names[b]) });
         }
     }
     Ok((sizes, links))

@@ -3,4 +3,5 @@
 mod common;
 mod drawing;
 mod layout;
+mod matching;
 mod page;

@@ -1,11 +1,13 @@
 //! What HTML pages and traces hold.
 
 use crate::common::{graph, hostile, recorded};
-use phonograph_report::html::{Page, PageError, Section, html};
+use phonograph_report::compare::Comparison;
+use phonograph_report::html::{Page, PageError, Section, html, html_of};
 use phonograph_report::perfetto;
 use phonograph_report::picture::{GroupIx, LaneIx, Node, NodeClass, NodeIx};
+use phonograph_report::skyline::{self, Block, Moment, Pool, Skyline, SkylineError};
 use phonograph_report::timeline::{
-    self, Lane, MAX_SPANS, Span, SpanAt, SpanIx, Timeline, TimelineError,
+    self, Lane, MAX_SPANS, Span, SpanAt, SpanIx, Timeline, TimelineError, Unit,
 };
 use serde_json::Value;
 
@@ -30,11 +32,20 @@ fn two_streams(name: &str) -> Timeline {
             },
             Lane { name: "stream 1".into(), spans: vec![span("c", 7_600, 9_001, Some(1))] },
         ],
+        unit: Unit::Nanoseconds,
     }
 }
 
+/// The data of a document, and the document without it.
+fn parts(text: &str) -> (Value, String) {
+    let start = "<script type=\"application/json\" id=\"data\">";
+    let (head, rest) = text.split_once(start).expect("data");
+    let (json, tail) = rest.split_once("</script>").expect("an end of the data");
+    (serde_json::from_str(json).expect("JSON"), format!("{head}{start}</script>{tail}"))
+}
+
 /// A page is one file: nothing in it may make a browser fetch or run what is not its own.
-fn check(page: &Page) -> String {
+fn check(page: &Page) -> Value {
     let text = html(page).expect("can be made");
     assert_eq!(text, html(page).expect("can be made"), "not deterministic");
     assert!(text.contains("default-src 'none'"));
@@ -43,47 +54,78 @@ fn check(page: &Page) -> String {
     {
         assert!(!text.contains(tag), "{tag}");
     }
-    for reference in [" src=", "href=", "@import", "url(http", "url(//", "fetch(", "import("] {
-        let outside_text = text.replace("&lt;img src=http", "");
-        // In names these are text: in the drawing behind an escaped bracket, in the data inside JSON.
-        let outside_data: String = outside_text
-            .split("<script type=\"application/json\" class=\"data\">")
-            .map(|part| {
-                part.split_once("</script>")
-                    .map_or(part, |(data, rest)| if data.starts_with('{') { rest } else { part })
-            })
-            .collect();
-        assert!(!outside_data.contains(reference), "{reference}");
+    assert_eq!(text.matches("<script").count(), 2, "a name opened a script");
+    assert_eq!(text.matches("</script").count(), 2, "a name closed a script");
+    let (data, frame) = parts(&text);
+    for reference in
+        [" src=", "href=", "@import", "url(", "fetch(", "import(", "eval(", "innerHTML"]
+    {
+        // In the title they are text behind an escaped bracket.
+        assert!(!frame.replace("&lt;img src=http", "").contains(reference), "{reference}");
     }
-    let graphs = page.sections.iter().filter(|s| matches!(s, Section::Graph(_))).count();
-    assert_eq!(text.matches("<script").count(), graphs + 1, "a name opened a script");
-    assert_eq!(text.matches("</script").count(), graphs + 1, "a name closed a script");
-    for data in text.split("class=\"data\">").skip(1) {
-        let (json, _) = data.split_once("</script>").expect("an end");
-        let value: Value = serde_json::from_str(json).expect("JSON");
-        assert!(value["groups"].is_array());
-    }
-    text
+    data
+}
+
+/// The text at a place of the table.
+fn text_at<'a>(data: &'a Value, place: &Value) -> &'a str {
+    let place = place.as_u64().expect("a place in the table") as usize;
+    data["strings"][place].as_str().expect("a text")
 }
 
 #[test]
 fn a_page_of_a_graph_and_a_timeline() {
     let picture = recorded("multistream_3x4", include_str!("../data/multistream_3x4.txt"));
-    let text = check(&Page {
+    let nodes = picture.groups[0].nodes.len();
+    let data = check(&Page {
         title: "multistream_3x4".into(),
         summary: vec![("nodes".into(), "53".into()), ("edges".into(), "55".into())],
-        sections: vec![Section::Graph(picture), Section::Timeline(two_streams("streams"))],
+        sections: vec![
+            Section::Graph(picture.clone()),
+            Section::Timeline(two_streams("streams")),
+            Section::Comparison(Comparison::find("same", picture.clone(), picture).expect("pairs")),
+        ],
     });
-    assert!(text.contains("<dt>nodes</dt><dd>53</dd>"));
-    assert!(text.contains("id=\"s0g0n52\""));
-    assert!(text.contains("data-node=\"s0g0n1\""), "a span does not lead to its node");
+    let page = &data["pages"][0];
+    assert_eq!(page["summary"][0], serde_json::json!(["nodes", "53"]));
+    let graph = &page["tabs"][0];
+    assert_eq!((&graph["is"], &graph["whole"]), (&"graph".into(), &true.into()));
+    assert_eq!(graph["groups"][0]["nodes"].as_array().map(Vec::len), Some(nodes));
+    assert_eq!(graph["groups"][0]["edges"].as_array().map(Vec::len), Some(55));
+    let times = &page["tabs"][1];
+    assert_eq!((&times["graph"], &times["length"]), (&0.into(), &4001.into()));
+    let span = &times["lanes"][1]["spans"][0];
+    assert_eq!(text_at(&data, &span[0]), "c");
+    assert_eq!(span[7], serde_json::json!([0, 1]), "a span does not lead to its node");
+    let compared = &page["tabs"][2];
+    for side in [0, 1] {
+        let changes = &compared["changes"][side][0];
+        for what in ["nodes", "edges"] {
+            let all = changes[what].as_array().expect("changes");
+            assert!(all.iter().all(|change| *change == 0), "{side} {what}: {all:?}");
+        }
+    }
+}
+
+#[test]
+fn large_graphs_are_compared_by_counts() {
+    let large = |extra| graph(phonograph_report::MAX_NODES + 1 + extra, &[]);
+    let pair = Comparison::find("large", large(0), large(2)).expect("pairs");
+    let data = check(&Page { sections: vec![Section::Comparison(pair)], ..Page::default() });
+    let compared = &data["pages"][0]["tabs"][0];
+    assert_eq!(compared["only"], serde_json::json!([[0, 0], [2, 0]]));
+    assert_eq!(compared["changes"], serde_json::json!([[], []]));
 }
 
 #[test]
 fn an_empty_page() {
     check(&Page::default());
     check(&Page {
-        sections: vec![Section::Graph(graph(0, &[])), Section::Timeline(Timeline::default())],
+        sections: vec![
+            Section::Graph(graph(0, &[])),
+            Section::Timeline(Timeline::default()),
+            Section::Skyline(Skyline::default()),
+            Section::Comparison(Comparison::default()),
+        ],
         ..Page::default()
     });
 }
@@ -97,16 +139,38 @@ fn hostile_names_cannot_break_out() {
     picture.groups[0].nodes[0] = Node::new(NodeClass::Kernel, name.as_str())
         .line(name.as_str())
         .fact(name.as_str(), name.as_str());
-    check(&Page {
+    let data = check(&Page {
         title: name.clone(),
         summary: vec![(name.clone(), name.clone())],
         sections: vec![Section::Graph(picture), Section::Timeline(two_streams(&name))],
     });
+    let turned = |text: &str| text.contains(['\u{0}', '\u{1b}', '\u{202e}']);
+    for text in data["strings"].as_array().expect("texts") {
+        let text = text.as_str().expect("a text");
+        assert!(!turned(text), "{text:?}");
+        assert!(text.chars().count() < 2_100, "{} characters", text.chars().count());
+    }
+    assert!(data["strings"].to_string().contains("<script>alert(1)</script>"), "a name is lost");
+}
+
+#[test]
+fn several_pages_are_one_document() {
+    let page = |name: &str| Page {
+        title: name.into(),
+        summary: Vec::new(),
+        sections: vec![Section::Graph(graph(2, &[(0, 1)]))],
+    };
+    let text = html_of("both", &[page("a"), page("b")]).expect("can be made");
+    let (data, _) = parts(&text);
+    assert_eq!(
+        (&data["pages"][0]["title"], &data["pages"][1]["title"]),
+        (&"a".into(), &"b".into())
+    );
 }
 
 #[test]
 fn spans_do_not_lead_into_a_collapsed_graph() {
-    let text = check(&Page {
+    let data = check(&Page {
         title: "large".into(),
         summary: Vec::new(),
         sections: vec![
@@ -114,7 +178,8 @@ fn spans_do_not_lead_into_a_collapsed_graph() {
             Section::Timeline(two_streams("streams")),
         ],
     });
-    assert!(!text.contains("data-node=\""));
+    let tabs = &data["pages"][0]["tabs"];
+    assert_eq!((&tabs[0]["whole"], &tabs[1]["graph"]), (&false.into(), &Value::Null));
 }
 
 #[test]
@@ -165,7 +230,7 @@ fn too_many_spans_are_merged_and_say_so() {
     let n = MAX_SPANS as u64 + 1;
     let spans = (0..n).map(|i| span("k", 10 * i, 10 * i + 9, None)).collect();
     let lanes = vec![Lane { name: "stream".into(), spans }];
-    let timeline = Timeline { title: "long".into(), lanes };
+    let timeline = Timeline { title: "long".into(), lanes, ..Timeline::default() };
     let drawing = timeline::svg(&timeline).expect("can be drawn");
     assert!(drawing.contains("20001 spans are too many to draw one by one"));
     assert!(drawing.len() < 2_000_000, "{} bytes", drawing.len());
@@ -198,4 +263,68 @@ fn traces_hold_spans_threads_and_flows() {
 
     let missing = perfetto::trace(&timeline, &[(at(0, 0), at(1, 0)), (at(0, 0), at(1, 1))]);
     assert_eq!(missing, Err(TimelineError::MissingSpan { dependency: 1, at: at(1, 1) }));
+}
+
+fn pool() -> Pool {
+    let block = |label: &str, offset, bytes, first, last| Block {
+        label: label.into(),
+        offset,
+        bytes,
+        first: Moment(first),
+        last: Moment(last),
+    };
+    Pool {
+        name: "memory of device 0".into(),
+        bytes: 3_072,
+        bound: Some((2_048, "in use at once".into())),
+        unshared: 4_096,
+        group: GroupIx(0),
+        order: [0, 1, 2].map(NodeIx).into(),
+        blocks: vec![
+            block(&hostile(), 0, 1_024, 0, 1),
+            block("b", 2_048, 1_024, 1, 2),
+            block("c", 0, 1_024, 2, 2),
+        ],
+    }
+}
+
+#[test]
+fn skylines_hold_every_block_and_what_is_in_use() {
+    assert_eq!(pool().live(), [1_024, 2_048, 2_048]);
+    let skyline = Skyline { title: hostile(), pools: vec![pool()] };
+    let drawing = skyline::svg(&skyline).expect("can be drawn");
+    let document = roxmltree::Document::parse(&drawing).expect("well-formed XML");
+    let of = |class: &str| {
+        let is = |n: &roxmltree::Node| n.attribute("class").is_some_and(|c| c.starts_with(class));
+        document.descendants().filter(is).count()
+    };
+    assert_eq!((of("sp "), of("e l-red"), of("e l-prog")), (3, 1, 1));
+    assert!(
+        drawing.contains("3 KiB, at least 2 KiB (in use at once), 4 KiB if nothing were shared")
+    );
+    let data = check(&Page {
+        sections: vec![Section::Graph(graph(3, &[])), Section::Skyline(skyline)],
+        ..Page::default()
+    });
+    let memory = &data["pages"][0]["tabs"][1];
+    assert_eq!((&memory["graph"], &memory["pools"][0]["live"][1]), (&0.into(), &2_048.into()));
+}
+
+#[test]
+fn blocks_outside_their_pool_are_refused() {
+    for (name, spoil) in [
+        ("ends before it begins", (|b| b.first = Moment(2)) as fn(&mut Block)),
+        ("after the last moment", |b| b.last = Moment(3)),
+        ("beyond the pool", |b| b.offset = 2_049),
+        ("beyond all numbers", |b| b.offset = u64::MAX),
+    ] {
+        let mut pool = pool();
+        spoil(&mut pool.blocks[0]);
+        let skyline = Skyline { title: String::new(), pools: vec![pool] };
+        let refused = matches!(skyline::svg(&skyline), Err(SkylineError::OutOfRange { .. }));
+        assert!(refused, "{name}");
+        let sections = vec![Section::Skyline(skyline)];
+        let error = html(&Page { sections, ..Page::default() }).expect_err(name);
+        assert!(error.to_string().starts_with("section 0: pool 0, block 0"), "{error}");
+    }
 }

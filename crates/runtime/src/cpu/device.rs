@@ -112,4 +112,8 @@ impl Cpu {
     pub fn replay_profiled(&mut self, exec: &mut Exec) -> Result<Profile, ReplayError> {
         exec.replay_profiled(&mut self.team, &self.token)
     }
+
+    pub(super) fn team(&mut self) -> &mut Team {
+        &mut self.team
+    }
 }

@@ -270,6 +270,10 @@ struct Fault {
 }
 
 impl Exec {
+    pub(super) fn node_count(&self) -> usize {
+        self.run_of.len()
+    }
+
     /// Number of tasks of a replay; a node that was split has several.
     pub fn task_count(&self) -> u32 {
         self.program.tasks()

@@ -36,18 +36,24 @@ pub enum RecordingError {
     #[error("the recording has {0} bytes; at most {MAX_BYTES} are read")]
     TooLong(usize),
     /// Not text.
-    #[error("the recording is not UTF-8 text: {0}")]
-    NotText(#[from] std::str::Utf8Error),
+    #[error("line {line}: this is not UTF-8 text")]
+    NotText {
+        /// Line, from 1.
+        line: usize,
+    },
     /// Nothing in it.
     #[error("the recording is empty")]
     Empty,
     /// A record of none of the known kinds.
     #[error(
-        "line {line}: this is no record of a known kind (steps; a and b; call with thread; call with nodes)"
+        "line {line}: this is no record of a known kind: expected the members `steps` (a program), `a` and `b` (an update), `call` and `thread` \
+         (a call beside a capture) or `call` and `nodes` (a call on a capturing stream), found {found}"
     )]
     UnknownKind {
         /// Line, from 1.
         line: usize,
+        /// The members that are there.
+        found: String,
     },
     /// A record that is not well formed.
     #[error("line {line}: {error}")]
@@ -69,6 +75,10 @@ pub enum RecordingError {
     },
 }
 
+/// Members of an unknown record that an error names, and how much of each name.
+const MEMBERS: usize = 8;
+const KEY: usize = 32;
+
 impl Recording {
     /// Reads a recording of any kind.
     ///
@@ -86,7 +96,11 @@ impl Recording {
         if bytes.len() > MAX_BYTES {
             return Err(RecordingError::TooLong(bytes.len()));
         }
-        let text = std::str::from_utf8(bytes)?;
+        let text = std::str::from_utf8(bytes).map_err(|error| RecordingError::NotText {
+            line: 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count(),
+        })?;
+        // Some editors put a mark in front of UTF-8.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let first = text.lines().enumerate().find(|(_, line)| !line.trim().is_empty());
         let (at, first) = first.ok_or(RecordingError::Empty)?;
         let record: serde_json::Map<String, serde_json::Value> = serde_json::from_str(first)
@@ -101,7 +115,13 @@ impl Recording {
         } else if has("call") && has("thread") {
             records(text, |_| Ok(()), |r: &MatrixRow| &r.call).map(Self::Matrix)
         } else {
-            Err(RecordingError::UnknownKind { line: at + 1 })
+            let keys = record.keys().take(MEMBERS).map(|key| {
+                let short: String = key.chars().take(KEY).collect();
+                format!("`{}`", short.escape_debug())
+            });
+            let found = keys.collect::<Vec<_>>().join(", ");
+            let found = if found.is_empty() { "none".to_owned() } else { found };
+            Err(RecordingError::UnknownKind { line: at + 1, found })
         }
     }
 }
@@ -135,7 +155,9 @@ mod tests {
         let program = r#"{"id":"p","streams":["blocking"],"events":1,"steps":[{"op":"kernel s0","result":"SUCCESS","streams":["none"]}]}"#;
         for (text, message) in [
             ("".to_owned(), "the recording is empty"),
-            ("{}".to_owned(), "line 1: this is no record of a known kind (steps; a and b; call with thread; call with nodes)"),
+            ("{}".to_owned(), "line 1: this is no record of a known kind: expected the members `steps` (a program), `a` and `b` (an update), `call` and `thread` (a call beside a capture) or `call` and `nodes` (a call on a capturing stream), found none"),
+            ("{\"calls\":[],\"x\":1}".to_owned(), "line 1: this is no record of a known kind: expected the members `steps` (a program), `a` and `b` (an update), `call` and `thread` (a call beside a capture) or `call` and `nodes` (a call on a capturing stream), found `calls`, `x`"),
+            ("\r\n\n[1]\n".to_owned(), "line 3: invalid type: sequence, expected a map at line 1 column 0"),
             (format!("{program}\n\n{{\"id\":1}}"), "line 3: invalid type: integer `1`, expected a string at line 1 column 7"),
             (program.replace("[\"none\"]", "[]"), "line 1: record `p`: step 0 shows 0 streams of 1"),
             (program.replace("\"events\":1", "\"events\":99999999"), "line 1: record `p`: it declares more than 65536 events"),

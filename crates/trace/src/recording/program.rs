@@ -15,6 +15,7 @@ pub struct Program {
     /// The streams `s0`, `s1`, …
     pub streams: Vec<StreamKind>,
     /// How many events there are: `e0`, `e1`, …
+    #[serde(default)]
     pub events: usize,
     /// The calls in order.
     pub steps: Vec<Step>,
@@ -86,8 +87,9 @@ pub struct RecordedGraph {
     pub nodes: Vec<(i64, String)>,
     /// Edges between steps.
     pub edges: Vec<(i64, i64)>,
-    /// What instantiating it answered.
-    pub instantiate: CuResult,
+    /// What instantiating it answered, if it was tried.
+    #[serde(default)]
+    pub instantiate: Option<CuResult>,
 }
 
 impl Program {

@@ -63,8 +63,10 @@ pub struct NodeRow {
     /// The kinds of the finished graph's nodes.
     pub nodes: Vec<String>,
     /// Its edges: from, to, port of the producer, type.
+    #[serde(default)]
     pub edges: Vec<(usize, usize, u8, u8)>,
     /// What instantiating it answered, if there was a graph.
+    #[serde(default)]
     pub instantiate: Option<CuResult>,
 }
 

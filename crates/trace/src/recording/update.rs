@@ -18,8 +18,10 @@ pub struct UpdatePair {
     /// The driver's reason, without its prefix.
     pub update: String,
     /// The node of `b` that the driver names.
+    #[serde(default)]
     pub error_node: Option<ErrorNode>,
     /// The dependency of that node that the driver names.
+    #[serde(default)]
     pub error_from: Option<ErrorNode>,
 }
 
@@ -58,6 +60,7 @@ impl TryFrom<ErrorNodeJson> for ErrorNode {
 #[allow(missing_docs)]
 pub enum Node {
     Kernel {
+        #[serde(default)]
         function: String,
         #[serde(default)]
         priority: i32,
@@ -75,6 +78,7 @@ pub enum Node {
         rows: u32,
         #[serde(default = "one")]
         depth: u32,
+        #[serde(default)]
         offset: u64,
         #[serde(flatten)]
         deps: Dependencies,
@@ -82,6 +86,7 @@ pub enum Node {
     Memset {
         element: u32,
         width: u64,
+        #[serde(default = "one_row")]
         height: u64,
         #[serde(default)]
         pitch: u64,
@@ -104,6 +109,7 @@ pub enum Node {
         deps: Dependencies,
     },
     Alloc {
+        #[serde(default)]
         bytes: u64,
         #[serde(flatten)]
         deps: Dependencies,
@@ -134,6 +140,7 @@ pub enum Node {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 pub struct Dependencies {
     /// By creation order, in the order given to the driver.
+    #[serde(default)]
     pub deps: Vec<usize>,
     /// The producer's port of each: 0 full, 1 programmatic, 2 launch order. Empty if all are full.
     #[serde(default)]
@@ -141,6 +148,10 @@ pub struct Dependencies {
 }
 
 fn one() -> u32 {
+    1
+}
+
+fn one_row() -> u64 {
     1
 }
 

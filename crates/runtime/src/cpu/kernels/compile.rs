@@ -5,13 +5,16 @@
 //! one element, and whatever is computed from them) is computed once a run. Dense inputs and outputs of a type that
 //! needs no conversion are used where they lie. A register is reused when its value is dead. O(operations).
 
-use phonograph_graph::{DType, Expr, Op, ValueId, View};
+use phonograph_graph::{BinaryOp, DType, Expr, Op, Scalar, ValueId, View};
+use smallvec::SmallVec;
 
+use super::chain::{self, ChainFn};
+use super::chains::{self, LinkOp};
 use super::layout::{Axis, Space};
 use super::ops;
 use super::philox::Philox;
 use super::simd::{BlockFn, Level, MoveFn};
-use super::storage::{is_plain, loader, register_bits, register_size, storer};
+use super::storage::{is_plain, loader, register_bits, register_size, rounder, storer};
 use super::tensor::Tensor;
 
 /// Registers are laid out so that their blocks together stay below this, where the expression is not too large.
@@ -43,15 +46,31 @@ pub(super) enum Step {
     Index { to: usize, axis: Axis },
     /// A loop over values.
     Map { to: Place, map: BlockFn, from: [Place; 3] },
+    /// A chain of operations, each on the result of the one before.
+    Chain { run: ChainFn, to: Place, start: Place, links: Box<[ChainLink]> },
     /// Elements of a tensor, converted and made dense.
     Load { to: usize, load: MoveFn, tensor: usize, size: usize, dense: bool },
     /// Values to a tensor.
     Store { from: Place, store: MoveFn, tensor: usize, size: usize, dense: bool },
 }
 
+pub(super) struct ChainLink {
+    pub op: LinkOp,
+    pub operand: Place,
+    /// Whether the operand is one number for all elements.
+    pub uniform: bool,
+}
+
+/// A step that is performed once a run.
+pub(super) struct OnceStep {
+    pub step: Step,
+    /// For a whole block of equal values; else one is enough.
+    pub wide: bool,
+}
+
 pub(super) struct Compiled {
     /// Performed once a run.
-    pub once: Box<[Step]>,
+    pub once: Box<[OnceStep]>,
     /// Performed on each block.
     pub steps: Box<[Step]>,
     /// Elements of a block.
@@ -93,15 +112,17 @@ impl Registers {
 }
 
 /// What is known of each value before any step is chosen.
-struct Values {
+pub(super) struct Values {
     /// The value that this one is; another one for conversions that change nothing.
-    same_as: Vec<usize>,
+    pub same_as: Vec<usize>,
     /// Whether an output depends on it; never true of a value that is another one.
-    needed: Vec<bool>,
+    pub needed: Vec<bool>,
     /// The same for every element.
-    uniform: Vec<bool>,
+    pub uniform: Vec<bool>,
     /// Position of the last operation that uses it; the number of operations if an output does.
     last_use: Vec<usize>,
+    /// How many operations and outputs use it.
+    pub uses: Vec<u32>,
 }
 
 impl Values {
@@ -123,9 +144,11 @@ impl Values {
             };
         }
         let (mut needed, mut last_use) = (vec![false; ops.len()], vec![0; ops.len()]);
+        let mut uses = vec![0; ops.len()];
         for &(value, _) in expr.outputs() {
             let value = same_as[value.index()];
             (needed[value], last_use[value]) = (true, ops.len());
+            uses[value] += 1;
         }
         for (at, op) in ops.iter().enumerate().rev() {
             if needed[at] {
@@ -133,11 +156,32 @@ impl Values {
                     let value = same_as[value.index()];
                     needed[value] = true;
                     last_use[value] = last_use[value].max(at);
+                    uses[value] += 1;
                 }
             }
         }
-        Self { same_as, needed, uniform, last_use }
+        Self { same_as, needed, uniform, last_use, uses }
     }
+}
+
+fn is_power_of_two(op: &Op) -> bool {
+    matches!(op, Op::Const(Scalar::U32(value)) if value.is_power_of_two())
+}
+
+/// Which of the uniform values are needed as blocks, because something that is no chain uses them.
+fn wide(expr: &Expr, values: &Values, chain_of: &[Option<usize>]) -> Vec<bool> {
+    let mut wide = vec![false; expr.ops().len()];
+    for &(value, _) in expr.outputs() {
+        wide[values.same_as[value.index()]] = true;
+    }
+    for (at, op) in expr.ops().iter().enumerate().rev() {
+        if values.needed[at] && (wide[at] || !values.uniform[at]) && chain_of[at].is_none() {
+            for operand in op.operands().into_iter().flatten() {
+                wide[values.same_as[operand.index()]] = true;
+            }
+        }
+    }
+    wide
 }
 
 /// Compiles; `views` and `tensors` are the inputs, then the outputs.
@@ -152,7 +196,14 @@ pub(super) fn compile(
     let (ops, inputs) = (expr.ops(), expr.inputs().len());
     let dense: Vec<bool> = tensors.iter().map(|t| space.is_dense(&t.strides)).collect();
     let is_repeat = |input: usize| tensors[input].strides[..space.rank].iter().all(|&s| s == 0);
-    let values = Values::new(expr, is_repeat);
+    let mut values = Values::new(expr, is_repeat);
+    let (chains, chain_of) = chains::find(expr, &values);
+    for chain in &chains {
+        for value in chain.operands() {
+            values.last_use[value] = values.last_use[value].max(chain.last);
+        }
+    }
+    let wide = wide(expr, &values, &chain_of);
     let stored: Vec<(usize, DType)> =
         expr.outputs().iter().map(|&(v, t)| (values.same_as[v.index()], t)).collect();
     let in_place = |output: usize| views[..inputs].contains(&views[inputs + output]);
@@ -188,6 +239,10 @@ pub(super) fn compile(
         }
         let dtype = expr.type_of(ValueId(at as u16));
         let size = register_size(dtype);
+        let chain = chain_of[at].map(|chain| &chains[chain]);
+        if chain.is_some_and(|chain| chain.last != at) {
+            continue; // done with the last of the chain
+        }
         let operands = op.operands();
         let from = operands.map(|v| v.map_or(Place::Unused, |v| places[values.same_as[v.index()]]));
         let type_of = |operand: usize| operands[operand].map_or(dtype, |v| expr.type_of(v));
@@ -210,7 +265,17 @@ pub(super) fn compile(
         };
         places[at] = to;
         let register = if let Place::Register(r) = to { r } else { 0 };
-        let (step, cost) = match *op {
+        let chained = chain.map(|chain| {
+            let link = |&(op, operand): &(LinkOp, Option<usize>)| ChainLink {
+                op,
+                operand: operand.map_or(Place::Unused, |v| places[v]),
+                uniform: operand.is_some_and(|v| values.uniform[v]),
+            };
+            let links: Box<[ChainLink]> = chain.links.iter().map(link).collect();
+            let cost = 60 + 40 * links.len() as u64;
+            (Step::Chain { run: chain::runner(level), to, start: places[chain.start], links }, cost)
+        });
+        let one_operation = || match *op {
             Op::Const(scalar) => {
                 (Step::Constant { to: register, bits: register_bits(scalar), size }, 0)
             }
@@ -231,6 +296,9 @@ pub(super) fn compile(
                 let map = ops::unary(level, op, type_of(0));
                 (Step::Map { to, map, from }, ops::unary_cost_ps(op, dtype))
             }
+            Op::Binary(BinaryOp::Div, _, by) if is_power_of_two(&ops[by.index()]) => {
+                (Step::Map { to, map: ops::div_by_power(level), from }, 80)
+            }
             Op::Binary(op, ..) => {
                 let map = ops::binary(level, op, type_of(0));
                 (Step::Map { to, map, from }, ops::binary_cost_ps(op, dtype))
@@ -242,24 +310,27 @@ pub(super) fn compile(
             Op::Cast(to_type, _) => {
                 (Step::Map { to, map: ops::cast(level, type_of(0), to_type), from }, 100)
             }
+            Op::Round(to_type, _) => (Step::Map { to, map: rounder(level, to_type), from }, 300),
             Op::Philox { .. } => (Step::Map { to, map: level.block::<Philox>(), from }, 3000),
         };
+        let (step, cost) = chained.unwrap_or_else(one_operation);
         if values.uniform[at] {
-            once.push(step);
+            once.push(OnceStep { step, wide: wide[at] });
             continue;
         }
         steps.push(step);
         cost_ps += cost;
         // Free only now: a loop's destination never is one of its operands.
-        let mut freed = [None; 3];
-        for (i, value) in operands.into_iter().flatten().enumerate() {
-            let value = values.same_as[value.index()];
+        let used: SmallVec<[usize; 4]> = match chain {
+            Some(chain) => chain.operands().collect(),
+            None => operands.iter().flatten().map(|v| values.same_as[v.index()]).collect(),
+        };
+        for (i, &value) in used.iter().enumerate() {
             let dead = values.last_use[value] == at && !values.uniform[value];
             if let Place::Register(r) = places[value]
                 && dead
-                && !freed.contains(&Some(value))
+                && !used[..i].contains(&value)
             {
-                freed[i] = Some(value);
                 registers.give_back(r, register_size(expr.type_of(ValueId(value as u16))));
             }
         }
@@ -282,10 +353,10 @@ pub(super) fn compile(
         Some(log) => (1 << log).clamp(MIN_BLOCK, MAX_BLOCK),
         None => MIN_BLOCK,
     };
-    let scale = |steps: Vec<Step>| steps.into_iter().map(|s| s.scaled(block)).collect();
+    let scale_once = |once: OnceStep| OnceStep { step: once.step.scaled(block), ..once };
     Compiled {
-        once: scale(once),
-        steps: scale(steps),
+        once: once.into_iter().map(scale_once).collect(),
+        steps: steps.into_iter().map(|s| s.scaled(block)).collect(),
         block,
         scratch_bytes: registers.used * block,
         cost_ps,
@@ -315,6 +386,12 @@ impl Step {
                 *from = from.map(|f| f.scaled(block));
             }
             Step::Store { from, .. } => *from = from.scaled(block),
+            Step::Chain { to, start, links, .. } => {
+                (*to, *start) = (to.scaled(block), start.scaled(block));
+                for link in links {
+                    link.operand = link.operand.scaled(block);
+                }
+            }
         }
         self
     }

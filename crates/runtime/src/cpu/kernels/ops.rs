@@ -54,8 +54,46 @@ impl<A: Copy, F: Binary<A>> BlockOp for Map2<A, F> {
     }
 }
 
+/// Division of u32 by a power of two, the same for all elements: a shift, where a division takes twenty times as long.
+struct DivByPower;
+impl BlockOp for DivByPower {
+    #[inline(always)]
+    unsafe fn block(dst: *mut u8, a: *const u8, b: *const u8, _: *const u8, n: usize) {
+        // SAFETY: the caller's promise: all are valid for `n` u32, and `dst` overlaps none.
+        let (dst, a, b) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(dst.cast::<u32>(), n),
+                std::slice::from_raw_parts(a.cast::<u32>(), n),
+                std::slice::from_raw_parts(b.cast::<u32>(), n),
+            )
+        };
+        let shift = b.first().map_or(0, |b| b.trailing_zeros());
+        for (d, &a) in dst.iter_mut().zip(a) {
+            *d = a >> shift;
+        }
+    }
+}
+
+/// Chooses by masks: of a plain `if`, the compiler makes a choice between two addresses, and a branch.
+trait Bits: Copy {
+    /// `a` where the bool `c` is 1, `b` where it is 0.
+    fn choose(c: u8, a: Self, b: Self) -> Self;
+}
+macro_rules! bits_of {
+    ($($t:ty),*) => {$(
+        impl Bits for $t {
+            #[inline(always)]
+            fn choose(c: u8, a: $t, b: $t) -> $t {
+                let mask = <$t>::from(c).wrapping_neg();
+                (a & mask) | (b & !mask)
+            }
+        }
+    )*};
+}
+bits_of!(u8, u32, u64);
+
 struct Choose<A>(PhantomData<A>);
-impl<A: Copy> BlockOp for Choose<A> {
+impl<A: Bits> BlockOp for Choose<A> {
     #[inline(always)]
     unsafe fn block(dst: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
         // SAFETY: the caller's promise: the condition is bytes, the others are of one type, `dst` overlaps none.
@@ -68,7 +106,7 @@ impl<A: Copy> BlockOp for Choose<A> {
             )
         };
         for (((d, &a), &b), &c) in dst.iter_mut().zip(a).zip(b).zip(c) {
-            *d = if a != 0 { b } else { c };
+            *d = A::choose(a, b, c);
         }
     }
 }
@@ -265,6 +303,11 @@ pub(super) fn binary(level: Level, op: BinaryOp, dtype: DType) -> BlockFn {
         BinaryOp::Or => bits!(dtype, op, level, Map2<Or>),
         BinaryOp::Xor => bits!(dtype, op, level, Map2<Xor>),
     }
+}
+
+/// The loop of a division of u32 by a power of two that is the same for all elements.
+pub(super) fn div_by_power(level: Level) -> BlockFn {
+    level.block::<DivByPower>()
 }
 
 /// The loop of a comparison of two of `dtype`.

@@ -7,20 +7,35 @@ use super::simd::BlockOp;
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
-/// The four words for a counter and a key.
+/// Counters that are worked on side by side.
+const LANES: usize = 16;
+
+/// The four words for each of some counters `[index, counter, 0, 0]` and keys `[key, 0]`, lane by lane: loops over lanes
+/// become vector instructions.
 #[inline(always)]
-pub(super) fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+fn philox4x32_10(counter: [[u32; LANES]; 4], key: [[u32; LANES]; 2]) -> [[u32; LANES]; 4] {
     let (mut x, mut k) = (counter, key);
     for _ in 0..10 {
-        let wide = |m: u32, v: u32| u64::from(m) * u64::from(v);
-        let (p, q) = (wide(MULTIPLIERS[0], x[0]), wide(MULTIPLIERS[1], x[2]));
-        x = [(q >> 32) as u32 ^ x[1] ^ k[0], q as u32, (p >> 32) as u32 ^ x[3] ^ k[1], p as u32];
-        k = [k[0].wrapping_add(WEYL[0]), k[1].wrapping_add(WEYL[1])];
+        let mut next = [[0; LANES]; 4];
+        for lane in 0..LANES {
+            let wide = |m: u32, v: u32| u64::from(m) * u64::from(v);
+            let (p, q) = (wide(MULTIPLIERS[0], x[0][lane]), wide(MULTIPLIERS[1], x[2][lane]));
+            next[0][lane] = (q >> 32) as u32 ^ x[1][lane] ^ k[0][lane];
+            next[1][lane] = q as u32;
+            next[2][lane] = (p >> 32) as u32 ^ x[3][lane] ^ k[1][lane];
+            next[3][lane] = p as u32;
+        }
+        x = next;
+        for (k, weyl) in k.iter_mut().zip(WEYL) {
+            k.iter_mut().for_each(|k| *k = k.wrapping_add(weyl));
+        }
     }
     x
 }
 
 /// [`phonograph_graph::Op::Philox`] over a block: operands index, counter, key.
+///
+/// Neighbours mostly want words of the same counter: each counter of a run of equal ones is worked on once.
 pub(super) struct Philox;
 
 impl BlockOp for Philox {
@@ -35,25 +50,33 @@ impl BlockOp for Philox {
                 std::slice::from_raw_parts(c.cast::<u32>(), n),
             )
         };
-        let words = |i: usize| philox4x32_10([index[i] / 4, counter[i], 0, 0], [key[i], 0]);
-        let mut i = 0;
-        while i < n {
-            // Nearly always four neighbours want the four words of one counter.
-            let first = index[i];
-            let group = i + 4 <= n
-                && first % 4 == 0
-                && (1..4).all(|j| {
-                    index[i + j] == first + j as u32
-                        && counter[i + j] == counter[i]
-                        && key[i + j] == key[i]
-                });
-            if group {
-                dst[i..i + 4].copy_from_slice(&words(i));
-                i += 4;
-            } else {
-                dst[i] = words(i)[first as usize % 4];
-                i += 1;
+        let mut start = 0;
+        while start < n {
+            let (mut counters, mut keys) = ([[0; LANES]; 4], [[0; LANES]; 2]);
+            let mut lane_of = [0u8; 4 * LANES];
+            let (mut lanes, mut end) = (0, start);
+            while end < n && end - start < lane_of.len() {
+                let (quad, counter, key) = (index[end] / 4, counter[end], key[end]);
+                let known = lanes > 0
+                    && counters[0][lanes - 1] == quad
+                    && counters[1][lanes - 1] == counter
+                    && keys[0][lanes - 1] == key;
+                if !known {
+                    if lanes == LANES {
+                        break;
+                    }
+                    (counters[0][lanes], counters[1][lanes], keys[0][lanes]) = (quad, counter, key);
+                    lanes += 1;
+                }
+                lane_of[end - start] = lanes as u8 - 1;
+                end += 1;
             }
+            let words = philox4x32_10(counters, keys);
+            for ((d, &i), &lane) in dst[start..end].iter_mut().zip(&index[start..end]).zip(&lane_of)
+            {
+                *d = words[i as usize % 4][usize::from(lane)];
+            }
+            start = end;
         }
     }
 }
@@ -65,7 +88,10 @@ mod tests {
     /// The known-answer vectors that Random123 publishes for `philox4x32 10`.
     #[test]
     fn known_answers() {
-        let check = |counter, key, answer| assert_eq!(philox4x32_10(counter, key), answer);
+        let check = |counter: [u32; 4], key: [u32; 2], answer: [u32; 4]| {
+            let words = philox4x32_10(counter.map(|w| [w; LANES]), key.map(|w| [w; LANES]));
+            assert_eq!(words, answer.map(|w| [w; LANES]));
+        };
         check([0; 4], [0; 2], [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
         check([!0; 4], [!0; 2], [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]);
         check(

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use phonograph_graph::{DType, Scalar};
 
-use super::simd::{Level, MoveFn, MoveOp};
+use super::simd::{BlockFn, BlockOp, Level, MoveFn, MoveOp};
 
 /// A storage type: raw bits in memory, a value in a register.
 pub(super) trait Storage {
@@ -166,6 +166,23 @@ impl<S: Storage> MoveOp for Store<S> {
     }
 }
 
+struct Round<S>(PhantomData<S>);
+impl<S: Storage> BlockOp for Round<S> {
+    #[inline(always)]
+    unsafe fn block(dst: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize) {
+        // SAFETY: the caller's promise: both are valid for `n` values, and disjoint.
+        let (dst, a) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(dst.cast::<S::Value>(), n),
+                std::slice::from_raw_parts(a.cast::<S::Value>(), n),
+            )
+        };
+        for (d, &a) in dst.iter_mut().zip(a) {
+            *d = S::load(S::store(a));
+        }
+    }
+}
+
 /// Calls `$f::<S>` for the storage type `S` of a [`DType`].
 macro_rules! with_storage {
     ($dtype:expr, $S:ident => $body:expr) => {{
@@ -197,6 +214,11 @@ pub(super) fn loader(level: Level, dtype: DType) -> MoveFn {
 /// The loop that converts and stores elements of `dtype`.
 pub(super) fn storer(level: Level, dtype: DType) -> MoveFn {
     with_storage!(dtype, S => level.mover::<Store<S>>())
+}
+
+/// The loop that gives values as they are after being stored as `dtype` and loaded again.
+pub(super) fn rounder(level: Level, dtype: DType) -> BlockFn {
+    with_storage!(dtype, S => level.block::<Round<S>>())
 }
 
 /// The bits that a scalar has in a register.

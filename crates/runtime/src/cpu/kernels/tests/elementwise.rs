@@ -85,6 +85,9 @@ fn any_expr(u: &mut Unstructured, rank: usize) -> Result<Expr> {
                 Some(c) => Op::Select(c, a, b),
                 None => Op::Cast(DType::Bool, a),
             },
+            (8, Some(a), _) if u.arbitrary()? => {
+                Op::Round(*u.choose(&[DType::F16, DType::BF16, DType::U8])?, a)
+            }
             (8, Some(a), _) => Op::Cast(*u.choose(&COMPUTED)?, a),
             (9, ..) => {
                 let words = (value(u, DType::U32)?, value(u, DType::U32)?, value(u, DType::U32)?);
@@ -240,8 +243,21 @@ fn every_operation_of_every_type() {
         tested += COMPARE.iter().filter(|&&op| each(Op::Compare(op, a, b), pair)).count();
         tested += COMPUTED.iter().filter(|&&to| each(Op::Cast(to, a), pair)).count();
         tested += usize::from(each(Op::Select(a, b, c), [DType::Bool, t, t]));
+        tested += DType::ALL.iter().filter(|&&to| each(Op::Round(to, a), pair)).count();
     }
     let unary = 2 * 8 + 2 * 3 + 1 + 1;
     let binary = 2 * 7 + 3 * 10 + 3;
-    assert_eq!(tested, unary + binary + 6 * 6 + 6 * 6 + 6);
+    assert_eq!(tested, unary + binary + 6 * 6 + 6 * 6 + 6 + 3);
+}
+
+#[test]
+fn divisions_by_constants() {
+    for by in [0u32, 1, 2, 3, 256, 1 << 31, u32::MAX] {
+        let expr = Expr::build(|e| e.output(e.input(DType::U32) / e.constant(by))).unwrap();
+        let mut bytes = Vec::new();
+        for i in 0..4096u32 {
+            bytes.extend(i.wrapping_mul(2_654_435_761).to_le_bytes());
+        }
+        check(&mut Unstructured::new(&bytes), expr, &[1500]).unwrap();
+    }
 }

@@ -1,0 +1,53 @@
+//! `phonograph view`: a local page of graphs, their schedules and their memory.
+
+pub mod page;
+mod server;
+pub mod trace;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use phonograph::report::html::{Page, html_of};
+
+use crate::{Answer, input, title};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Graphs: JSON or DOT, plain or gzip. Two are also shown side by side.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// The port on this machine; a free one if none is given.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// Open the page in the browser.
+    #[arg(long)]
+    open: bool,
+    /// The most streams of the schedule.
+    #[arg(long, default_value_t = page::STREAMS, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    streams: u32,
+    /// A trace of PyTorch's profiler that tells what the nodes of the graph cost; for one graph.
+    #[arg(long, value_name = "TRACE")]
+    costs: Option<PathBuf>,
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    if args.costs.is_some() && args.files.len() > 1 {
+        bail!("a trace gives costs to one graph, and {} are given", args.files.len());
+    }
+    let mut looks = Vec::with_capacity(args.files.len());
+    for file in &args.files {
+        let graph = input::graph(file)?;
+        let costs = args.costs.as_deref();
+        let trace = costs.map(|path| trace::Trace::read(path, &graph)).transpose()?;
+        looks.push(page::Look::new(graph, title(file), args.streams, trace)?);
+    }
+    let mut pages: Vec<Page> = Vec::with_capacity(looks.len() + 1);
+    if let [before, after] = &looks[..] {
+        pages.push(page::comparison(before, after)?);
+    }
+    pages.extend(looks.iter().map(page::Look::page));
+    let names: Vec<String> = args.files.iter().map(|file| title(file)).collect();
+    let document = html_of(&names.join(", "), &pages)?;
+    server::serve(document, args.port, args.open)?;
+    Ok(Answer::Yes)
+}

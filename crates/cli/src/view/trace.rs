@@ -1,0 +1,94 @@
+//! A profiler's trace as the source of a graph's costs: read, matched, and what is said of it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use phonograph::graph::{ComputeGraph, NodeId};
+use phonograph::report::matching::{self, Matching};
+use phonograph::report::profile::{self, Profile};
+use phonograph::report::timeline::Timeline;
+use serde_json::json;
+
+use crate::{input, short, title};
+
+/// What a profiler's trace says of a graph.
+pub struct Trace {
+    name: String,
+    profile: Profile,
+    found: Matching,
+}
+
+impl Trace {
+    /// Reads a trace and matches it to the graph; an error if nothing matches.
+    pub fn read(path: &Path, graph: &ComputeGraph) -> Result<Trace> {
+        let bytes =
+            input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let profile =
+            profile::read(&bytes).with_context(|| format!("{} is no trace", path.display()))?;
+        let found = matching::find(graph, &profile);
+        if found.replays.is_empty() {
+            bail!(
+                "{}: none of its {} kernels, copies and fills is called as a node of the graph",
+                path.display(),
+                profile.events.len()
+            );
+        }
+        Ok(Trace { name: title(path), profile, found })
+    }
+
+    /// What matched and what did not, a line each.
+    pub fn says(&self) -> Vec<String> {
+        let Matching { costs, replays, unmatched_nodes, unmatched_events, other_events } =
+            &self.found;
+        let known = costs.iter().flatten().count();
+        let replays = match replays.len() {
+            1 => "1 replay".to_owned(),
+            n => format!("the median of {n} replays"),
+        };
+        let mut lines = vec![format!("of {known} nodes from {}, {replays}", self.name)];
+        const SHOWN: usize = 8;
+        if !unmatched_nodes.is_empty() {
+            let names: Vec<String> =
+                unmatched_nodes.iter().take(SHOWN).map(NodeId::to_string).collect();
+            let more = if unmatched_nodes.len() > SHOWN { ", …" } else { "" };
+            lines.push(format!(
+                "{} nodes are not in the trace: {}{more}",
+                unmatched_nodes.len(),
+                names.join(", ")
+            ));
+        }
+        for (name, count) in unmatched_events.iter().take(SHOWN) {
+            lines.push(format!("{count} × {} matched no node", short(name)));
+        }
+        if unmatched_events.len() > SHOWN {
+            lines.push(format!("… and {} more names", unmatched_events.len() - SHOWN));
+        }
+        if *other_events > 0 {
+            lines.push(format!("{other_events} events of the trace belong to other work"));
+        }
+        lines
+    }
+
+    /// When what ran in the first replay.
+    pub fn timeline(&self) -> Option<Timeline> {
+        let title = format!("recorded: {}, 1 of {}", self.name, self.found.replays.len());
+        self.found.replays.first().map(|replay| replay.timeline(&self.profile, &title))
+    }
+
+    /// The figures.
+    pub fn report(&self) -> serde_json::Value {
+        json!({
+            "trace": self.name,
+            "replays": self.found.replays.len(),
+            "nanoseconds": self.found.costs,
+            "unmatched_nodes": self.found.unmatched_nodes.iter().map(|n| n.0).collect::<Vec<_>>(),
+            "unmatched_events": self.found.unmatched_events,
+            "other_events": self.found.other_events,
+        })
+    }
+
+    /// Nanoseconds by node of the outermost graph.
+    pub fn costs(&self) -> &[Option<u64>] {
+        &self.found.costs
+    }
+}

@@ -1,0 +1,183 @@
+//! From a schedule to its pictures: when each node would run, and where each buffer lies.
+//!
+//! In: a graph or its picture, a [`Schedule`], and what each launch costs. Out: a [`Timeline`] and a [`Skyline`]. Costs
+//! are given, not guessed. Linear in steps and operands, but for sorting.
+
+use std::collections::{BTreeMap, HashMap};
+
+use phonograph_graph::{ComputeGraph, EventId, NodeId, Schedule, Space, Step, StreamId};
+
+use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, Picture};
+use crate::skyline::{Block, Moment, Pool, Skyline};
+use crate::timeline::{Lane, Span, SpanAt, SpanIx, Timeline, Unit};
+
+/// When the steps of a schedule would run if streams only waited for each other: steps of a stream one after the
+/// other, waits until their event, nothing competing for the device. `cost` is asked for each launch, with its nodes.
+///
+/// ```
+/// use phonograph_graph::{GraphBuilder, Schedule};
+/// use phonograph_report::timeline::Unit;
+/// use phonograph_report::{Marks, picture_of, timeline_of};
+///
+/// let mut b = GraphBuilder::new();
+/// let [x, y] = ["x", "y"].map(|name| b.add_barrier(name));
+/// b.dep(x, y);
+/// let graph = b.build()?;
+/// let schedule = Schedule::sequential(&graph);
+/// let picture = picture_of(&graph, "two", Some(&schedule), &mut |_| Marks::default());
+/// let timeline = timeline_of(&picture, &schedule, "in turn", Unit::Steps, |_| 1);
+/// assert_eq!(timeline.lanes[0].spans[1].start, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn timeline_of(
+    picture: &Picture,
+    schedule: &Schedule,
+    title: &str,
+    unit: Unit,
+    cost: impl Fn(&[NodeId]) -> u64,
+) -> Timeline {
+    let mut clock = vec![0u64; schedule.streams as usize];
+    let mut lanes: Vec<Lane> = (0..schedule.streams)
+        .map(|stream| Lane { name: format!("stream {stream}"), spans: Vec::new() })
+        .collect();
+    let mut recorded: HashMap<EventId, u64> = HashMap::new();
+    let place = |stream: StreamId| stream.index();
+    for step in &schedule.steps {
+        match step {
+            Step::Run { nodes, stream } => {
+                let start = clock[place(*stream)];
+                let end = start.saturating_add(cost(nodes));
+                lanes[place(*stream)].spans.push(span(picture, nodes, start, end));
+                clock[place(*stream)] = end;
+            }
+            Step::Record { event, stream } => {
+                recorded.insert(*event, clock[place(*stream)]);
+            }
+            Step::Wait { event, stream } => {
+                // A wait for an event that nothing recorded waits for nothing.
+                let until = recorded.get(event).copied().unwrap_or(0);
+                clock[place(*stream)] = clock[place(*stream)].max(until);
+            }
+        }
+    }
+    Timeline { title: title.to_owned(), lanes, unit }
+}
+
+fn span(picture: &Picture, nodes: &[NodeId], start: u64, end: u64) -> Span {
+    let drawn = picture.groups.first().map(|group| &group.nodes);
+    let drawn = |id: &NodeId| drawn.and_then(|nodes| nodes.get(id.index()));
+    let labels: Vec<&str> = nodes.iter().filter_map(drawn).map(|node| &*node.label).collect();
+    Span {
+        label: labels.join(" + "),
+        class: nodes.iter().find_map(drawn).map_or(NodeClass::Summary, |node| node.class),
+        start,
+        end,
+        node: nodes.first().map(|id| (GroupIx(0), NodeIx(id.0))),
+        critical: nodes.iter().filter_map(drawn).any(|node| node.critical),
+    }
+}
+
+/// The dependencies of a picture's main graph between the spans of its timeline, redundant ones left out: arrows for
+/// a trace.
+pub fn dependencies(picture: &Picture, timeline: &Timeline) -> Vec<(SpanAt, SpanAt)> {
+    let mut ran: HashMap<NodeIx, SpanAt> = HashMap::new();
+    for (l, lane) in timeline.lanes.iter().enumerate() {
+        for (s, span) in lane.spans.iter().enumerate() {
+            if let Some((GroupIx(0), node)) = span.node {
+                let at = SpanAt { lane: LaneIx(l as u32), span: SpanIx(s as u32) };
+                ran.entry(node).or_insert(at);
+            }
+        }
+    }
+    let edges = picture.groups.first().into_iter().flat_map(|group| &group.edges);
+    edges
+        .filter(|edge| !edge.redundant)
+        .filter_map(|edge| Some((*ran.get(&edge.from)?, *ran.get(&edge.to)?)))
+        .collect()
+}
+
+/// Where the internal buffers of a graph and the graphs inside it lie, and from which node to which each is used, in
+/// the order of issue. The bound is the most bytes in use at one moment of that order.
+pub fn skyline_of(graph: &ComputeGraph, schedule: &Schedule, title: &str) -> Skyline {
+    let mut pools = Vec::new();
+    let mut groups = 0;
+    add_pools(graph, schedule, "", &mut groups, &mut pools);
+    Skyline { title: title.to_owned(), pools }
+}
+
+/// Groups are numbered as [`picture_of`](crate::picture_of()) numbers them. Recursive over nesting, which building a
+/// graph bounds.
+fn add_pools(
+    graph: &ComputeGraph,
+    schedule: &Schedule,
+    inside: &str,
+    groups: &mut u32,
+    pools: &mut Vec<Pool>,
+) {
+    let group = GroupIx(*groups);
+    *groups += 1;
+    let mut order = Vec::with_capacity(graph.node_count());
+    let mut uses: HashMap<u32, (Moment, Moment)> = HashMap::new();
+    for step in &schedule.steps {
+        let Step::Run { nodes, .. } = step else { continue };
+        for &node in nodes {
+            let now = Moment(order.len() as u32);
+            order.push(NodeIx(node.0));
+            for (region, _) in graph.operands(node) {
+                let (_, last) = uses.entry(region.buffer.0).or_insert((now, now));
+                *last = now;
+            }
+        }
+    }
+    let mut here: BTreeMap<Space, Pool> = BTreeMap::new();
+    for (id, buffer) in (0u32..).zip(graph.buffers()) {
+        let Some(offset) = schedule.memory.offsets.get(id as usize).copied().flatten() else {
+            continue;
+        };
+        let pool = here.entry(buffer.space).or_insert_with(|| Pool {
+            name: format!("{}{inside}", space(buffer.space)),
+            bytes: schedule.memory.pools.get(&buffer.space).copied().unwrap_or(0),
+            group,
+            order: order.clone(),
+            ..Pool::default()
+        });
+        pool.unshared = pool.unshared.saturating_add(buffer.bytes);
+        // A buffer that nothing names has a place but no life.
+        if let Some(&(first, last)) = uses.get(&id) {
+            let label = buffer.name.to_string();
+            pool.blocks.push(Block { label, offset, bytes: buffer.bytes, first, last });
+        }
+    }
+    for mut pool in here.into_values() {
+        let most = pool.live().into_iter().max().unwrap_or(0);
+        pool.bound = Some((most, "in use at once".to_owned()));
+        pools.push(pool);
+    }
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        for (index, inner) in node.kind.inner_graphs().iter().enumerate() {
+            match schedule.inner.get(&id).and_then(|all| all.get(index)) {
+                Some(planned) => {
+                    let inside = format!("{inside} in {}", node.name);
+                    add_pools(inner, planned, &inside, groups, pools);
+                }
+                // Numbers have to agree all the same.
+                None => *groups += count(inner),
+            }
+        }
+    }
+}
+
+/// This graph and those inside.
+fn count(graph: &ComputeGraph) -> u32 {
+    1 + graph.nodes().iter().flat_map(|n| n.kind.inner_graphs()).map(count).sum::<u32>()
+}
+
+fn space(space: Space) -> String {
+    match space {
+        Space::Device(device) => format!("memory of device {device}"),
+        Space::Host { pageable: false } => "page-locked host memory".to_owned(),
+        Space::Host { pageable: true } => "pageable host memory".to_owned(),
+        Space::Unknown => "memory".to_owned(),
+    }
+}

@@ -1,0 +1,294 @@
+// Lanes of spans over time.
+
+class Times {
+  constructor(host, source, env) {
+    Object.assign(this, { source, env, selected: null, hits: null });
+    // Few rows may be tall.
+    const rows = source.lanes.reduce((sum, lane) => sum + Math.max(1, lane.rows), 0);
+    this.row = clamp(Math.floor(360 / Math.max(1, rows)), 20, 44);
+    this.gap = 12;
+    let y = 0;
+    this.lanes = source.lanes.map((lane, l) => {
+      const top = y;
+      y += this.row * Math.max(1, lane.rows) + this.gap;
+      const spans = lane.spans.map(([label, brief, kind, start, end, row, critical, node], s) => ({
+        label, brief, kind, start, end, node, critical: critical === 1, y: top + row * this.row, l, s,
+      }));
+      spans.sort((a, b) => a.y - b.y || a.start - b.start);
+      return { ...lane, top, bottom: y - this.gap, spans };
+    });
+    this.height = y;
+    this.all = this.lanes.flatMap(lane => lane.spans);
+    this.length = Math.max(1, source.length);
+    this.byNode = new Map();
+    for (const span of this.all) {
+      if (!span.node) continue;
+      // A node that several workers shared has several spans.
+      const key = span.node.join();
+      if (!this.byNode.has(key)) this.byNode.set(key, []);
+      this.byNode.get(key).push(span);
+    }
+    // Time by name, the greatest first; the first few names have colours of their own.
+    const names = new Map(), base = span => text(span.brief).split('<', 1)[0] || text(span.brief);
+    // Where most names are numbered, what they have in common says more.
+    const many = new Set(this.all.map(base)).size > Math.max(24, this.all.length / 2);
+    for (const span of this.all) {
+      const name = many ? base(span).replace(/\d+/g, '#') : base(span), known = names.get(name);
+      span.name = known ?? { name, total: 0, count: 0 };
+      span.name.total += span.end - span.start;
+      span.name.count++;
+      names.set(name, span.name);
+    }
+    this.names = [...names.values()].sort((a, b) => b.total - a.total || (a.name < b.name ? -1 : 1));
+    this.names.forEach((name, i) => { name.place = i; });
+    this.colour = new Set(this.all.map(span => span.kind)).size > 1 ? 'kind' : 'name';
+    this.camera = new Camera(host, {
+      mode: 'time',
+      inset: [30, 16, 8, 150],
+      label: `Timeline: ${source.title}`,
+      bounds: () => ({ x: 0, y: 0, w: this.length, h: this.height }),
+      draw: c => this.draw(c),
+      click: (px, py) => this.choose(this.at(px, py)),
+      hover: (px, py) => { const span = this.at(px, py); this.camera.canvas.classList.toggle('over', Boolean(span)); return span ? this.words(span) : ''; },
+    });
+  }
+
+  colours(span) {
+    if (this.colour === 'kind') return theme.classes[span.kind];
+    if (span.name.place >= theme.lanes.length - 1) return theme.classes[data.classes.indexOf('empty')];
+    return { line: laneColour(span.name.place), alpha: 0.34 };
+  }
+
+  words(span) {
+    const { steps } = this.source;
+    return `${text(span.label)}\n${data.classes[span.kind]}, ${this.lanes[span.l].name}\nfrom ${time(span.start, steps)} to ${time(span.end, steps)}: ${time(span.end - span.start, steps)}${span.critical ? '\non the critical path' : ''}`;
+  }
+
+  at(px, py) {
+    const [top, , , left] = this.camera.inset;
+    if (px < left || py < top) return null;
+    const [t, y] = this.camera.toWorld(px, py), slack = 2 / this.camera.kx;
+    let best = null;
+    for (const span of this.all) {
+      if (y >= span.y && y < span.y + this.row && t >= span.start - slack && t <= span.end + slack) {
+        // Of thin neighbours, the one that really is there.
+        const off = Math.max(span.start - t, t - span.end, 0);
+        if (!best || off < best.off) best = { span, off };
+      }
+    }
+    return best?.span ?? null;
+  }
+
+  choose(span, reveal = false) {
+    this.selected = span;
+    if (span && reveal) {
+      const { camera } = this, [width, height] = camera.plot();
+      // A span too thin to be seen is magnified.
+      const kx = Math.max(camera.kx, Math.min(camera.limit(Infinity), 24 / Math.max(span.end - span.start, 1e-9)));
+      const x = (span.start + span.end) / 2 - width / 2 / kx;
+      const y = span.y < camera.y || span.y + this.row > camera.y + height ? span.y - height / 2 : camera.y;
+      const sees = kx === camera.kx && span.start >= camera.x && span.end <= camera.x + width / kx && y === camera.y;
+      if (!sees) { camera.touched = true; camera.move({ x, y, kx, ky: 1 }); }
+    }
+    this.camera.draw();
+    this.env.chosen(this);
+  }
+
+  key(event) {
+    if (!event.shiftKey && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      if (event.key.startsWith('Arrow')) { this.step(event.key); return true; }
+      if (event.key === 'Escape' && this.selected) { this.choose(null); return true; }
+      if (event.key === 'Enter' && this.selected?.node) { this.env.toNode(...this.selected.node); return true; }
+    }
+    return this.camera.key(event);
+  }
+
+  // Left and right in the lane, up and down to what runs at the same time in the next.
+  step(key) {
+    const spans = [...this.all].sort((a, b) => a.start - b.start || a.y - b.y);
+    if (!spans.length) return;
+    const now = this.selected;
+    if (!now) { this.choose(spans[0], true); return; }
+    let next;
+    if (key === 'ArrowRight') next = spans.filter(s => s.l === now.l && s.start >= now.end && s !== now)[0];
+    if (key === 'ArrowLeft') next = spans.filter(s => s.l === now.l && s.end <= now.start && s !== now).pop();
+    if (key === 'ArrowUp' || key === 'ArrowDown') {
+      const by = key === 'ArrowUp' ? -1 : 1, off = s => Math.max(s.start - now.end, now.start - s.end, 0);
+      next = spans.filter(s => s.l === now.l + by).sort((a, b) => off(a) - off(b) || a.start - b.start)[0];
+    }
+    if (next) this.choose(next, true);
+  }
+
+  find(words) {
+    const found = words.length ? this.all.filter(span => {
+      const all = text(span.label).toLowerCase();
+      return words.every(word => all.includes(word));
+    }) : [];
+    found.sort((a, b) => a.start - b.start);
+    this.hits = words.length ? new Set(found) : null;
+    this.camera.draw();
+    return found.map(span => ({
+      label: text(span.brief), note: `${this.lanes[span.l].name}, ${time(span.start, this.source.steps)}`, go: () => this.choose(span, true),
+    }));
+  }
+
+  draw(c) {
+    const { camera, source, row } = this, [top, , , left] = camera.inset, [width, height] = camera.plot();
+    const sx = t => left + (t - camera.x) * camera.kx, sy = y => top + y - camera.y;
+    // Ticks.
+    const visible = width / camera.kx, tick = Math.max(roundStep(visible / Math.max(2, width / 110)), source.steps ? 1 : 0);
+    c.font = `11px ${theme.sans}`;
+    c.textBaseline = 'middle';
+    c.lineWidth = 1;
+    for (let i = Math.ceil(camera.x / tick); i * tick <= camera.x + visible; i++) {
+      const x = Math.round(sx(i * tick)) + 0.5;
+      c.strokeStyle = theme.rule;
+      c.beginPath();
+      c.moveTo(x, top - 6);
+      c.lineTo(x, camera.height);
+      c.stroke();
+      c.fillStyle = theme.muted;
+      const words = source.steps ? String(Math.round(i * tick)) : time(i * tick, false, Math.max(i * tick, tick * 10));
+      c.fillText(words, x + 4, top - 14);
+    }
+    c.save();
+    c.beginPath();
+    c.rect(0, top, camera.width, height + camera.inset[2]);
+    c.clip();
+    for (const lane of this.lanes) {
+      if (sy(lane.bottom) < top || sy(lane.top) > camera.height) continue;
+      c.fillStyle = theme.shade;
+      c.fillRect(left, sy(lane.top) - 2, width + 16, lane.bottom - lane.top + 2);
+    }
+    c.save();
+    c.beginPath();
+    c.rect(left, top, width + 16, height + 8);
+    c.clip();
+    c.font = `10.5px ${theme.mono}`;
+    for (const lane of this.lanes) {
+      let lastX = -Infinity, lastY = -1, lastName = null;
+      for (const span of lane.spans) {
+        const y = sy(span.y), x0 = sx(span.start), x1 = sx(span.end);
+        if (y + row < top || y > camera.height || x1 < left || x0 > left + width + 16) continue;
+        const w = Math.max(x1 - x0, 1);
+        // Many in one pixel are drawn once.
+        if (w <= 1 && span.y === lastY && x0 - lastX < 0.5 && span.name === lastName && span !== this.selected) continue;
+        [lastX, lastY, lastName] = [x0, span.y, span.name];
+        const { fill, line, alpha } = this.colours(span), dim = this.hits && !this.hits.has(span) ? 0.25 : 1;
+        c.globalAlpha = dim * (w < 4 ? 1 : alpha ?? 1);
+        c.fillStyle = w < 4 ? line : fill ?? line;
+        c.fillRect(x0, y + 1, w, row - 3);
+        c.globalAlpha = dim;
+        if (w >= 4) {
+          c.strokeStyle = line;
+          c.lineWidth = span.critical ? 2 : 0.8;
+          c.strokeRect(x0 + 0.5, y + 1.5, w - 1, row - 4);
+        }
+        if (span.critical) { c.fillStyle = theme.ink; c.fillRect(x0, y + row - 4, w, 2); }
+        const shown = Math.max(x0, left), words = fitText(c, text(span.brief), x1 - shown - 8, 6.35);
+        if (words) { c.fillStyle = theme.ink; c.fillText(words, shown + 4, y + row / 2 - 0.5); }
+      }
+    }
+    c.globalAlpha = 1;
+    this.drawLinks(c, sx, sy);
+    c.restore();
+    for (const lane of this.lanes) {
+      const y = sy(lane.top);
+      if (y + 40 < top || y > camera.height) continue;
+      c.fillStyle = theme.ink;
+      c.font = `12px ${theme.sans}`;
+      c.fillText(fitText(c, lane.name, left - 16, 6.6), 12, y + 9);
+      c.fillStyle = theme.muted;
+      c.font = `10.5px ${theme.sans}`;
+      if (lane.bottom - lane.top >= row) c.fillText(`${Math.round(100 * lane.busy / this.length)} % busy, ${lane.spans.length}`, 12, y + 22);
+    }
+    c.restore();
+  }
+
+  // The dependencies of the selected span, as arrows.
+  drawLinks(c, sx, sy) {
+    const now = this.selected;
+    if (!now) return;
+    const ends = span => [sx(span.start), sx(span.end), sy(span.y) + this.row / 2 - 1];
+    const { before, after } = this.neighbours(now);
+    const [x0, x1, y] = ends(now);
+    c.strokeStyle = theme.accent;
+    c.fillStyle = theme.accent;
+    c.lineWidth = 1.6;
+    const arrow = (ax, ay, bx, by) => {
+      const reach = Math.max(16, Math.min(60, Math.abs(bx - ax) / 2));
+      // Within a row, over what lies between.
+      const over = Math.abs(ay - by) < 1 && bx - ax > 12 ? this.row * 0.9 : 0;
+      c.beginPath();
+      c.moveTo(ax, ay);
+      c.bezierCurveTo(ax + reach, ay - over, bx - reach, by - over, bx, by);
+      c.stroke();
+      c.beginPath();
+      c.moveTo(bx, by);
+      c.lineTo(bx - 7, by - 3.5);
+      c.lineTo(bx - 7, by + 3.5);
+      c.fill();
+    };
+    for (const span of before) { const [, end, at] = ends(span); arrow(end, at, x0, y); }
+    for (const span of after) { const [start, , at] = ends(span); arrow(x1, y, start, at); }
+    c.lineWidth = 2.4;
+    c.strokeRect(x0 - 1, sy(now.y), Math.max(x1 - x0, 1) + 2, this.row - 2);
+  }
+
+  neighbours(span) {
+    const graph = span.node && this.env.graph();
+    if (!graph) return { before: [], after: [] };
+    const [g, n] = span.node, { nodes, edges } = graph.scene(g), spansOf = other => this.byNode.get([g, other].join()) ?? [];
+    const real = list => list.flat().filter(other => other !== span);
+    return {
+      before: real(nodes[n]?.ins.map(e => spansOf(edges[e].from)) ?? []),
+      after: real(nodes[n]?.outs.map(e => spansOf(edges[e].to)) ?? []),
+    };
+  }
+
+  describe() {
+    const { selected: span, source } = this, { before, after } = this.neighbours(span);
+    const badge = make('span', { class: 'badge' }, data.classes[span.kind]);
+    badge.style.background = theme.classes[span.kind].fill;
+    badge.style.borderColor = theme.classes[span.kind].line;
+    const link = other => ({ label: text(other.brief), note: `${this.lanes[other.l].name}, ends ${time(other.end, source.steps)}`, go: () => this.choose(other, true) });
+    return [
+      make('h2', { class: 'name' }, text(span.label)),
+      make('p', { class: 'kind' }, badge, ` ${this.lanes[span.l].name}`),
+      span.node && this.env.graph() ? make('p', {}, make('button', { class: 'enter', click: () => this.env.toNode(...span.node) }, `Show node ${span.node[1]} in the graph`)) : undefined,
+      table([
+        ['start', time(span.start, source.steps)], ['end', time(span.end, source.steps)], ['takes', time(span.end - span.start, source.steps)],
+        ...(span.critical ? [['critical path', 'yes']] : []),
+      ]),
+      buttonList('Waits for', before.map(link)),
+      buttonList('Needed by', after.map(link)),
+    ];
+  }
+
+  overview() {
+    const spans = this.all, busy = this.lanes.reduce((sum, lane) => sum + lane.busy, 0);
+    return [
+      make('h2', {}, this.source.title),
+      table([
+        ['length', time(this.source.length, this.source.steps)],
+        ['lanes', String(this.lanes.length)],
+        ['spans', spans.length.toLocaleString('en')],
+        ['busy lanes', this.source.length ? `${round(busy / this.source.length, 2)} on average` : 'none'],
+      ]),
+      make('h3', {}, this.source.steps ? 'Steps by name' : 'Time by name'),
+      this.byName(),
+      this.source.steps ? make('p', { class: 'note' }, 'What nodes cost is not known: each takes one step. Costs come from a profiler’s trace.') : undefined,
+    ];
+  }
+  byName() {
+    const shown = this.names.slice(0, 24), list = make('ul', { class: 'names' }), most = this.names[0]?.total || 1;
+    for (const name of shown) {
+      const bar = make('span', { class: 'bar' }), one = this.all.find(span => span.name === name);
+      bar.style.width = `${100 * name.total / most}%`;
+      bar.style.background = this.colours(one).line;
+      list.append(make('li', {}, make('span', { class: 'mono' }, name.name), make('span', { class: 'note' }, `${time(name.total, this.source.steps)}, ${count(name.count, 'span')}`), bar));
+    }
+    if (this.names.length > shown.length) list.append(make('li', { class: 'note' }, `… and ${this.names.length - shown.length} more names`));
+    return list;
+  }
+}
