@@ -267,6 +267,7 @@ impl Lowering<'_> {
                 "it launches in clusters, which devices before compute capability 9.0 do not have";
             return Err(scope.unsupported(id, reason));
         }
+        self.check_body(scope, id, launch.function.device().ordinal())?;
         let node = self.kernel_node(scope, scope.driver, id, launch, after)?;
         let set = |which, value: CUlaunchAttributeValue| {
             // SAFETY: the node was just added, and the value is of the kind that the attribute has.

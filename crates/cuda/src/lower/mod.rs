@@ -440,6 +440,20 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// All that is in a body of a conditional runs on the device that decides.
+    fn check_body(
+        &self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        device: u32,
+    ) -> Result<(), InstantiateError> {
+        if scope.place == Place::Body && device != self.target.devices[0].ordinal() {
+            let reason = "the body of a conditional cannot hold work of another device";
+            return Err(scope.unsupported(id, reason));
+        }
+        Ok(())
+    }
+
     /// The address of a buffer as it is now, and the pointer slot that it is.
     fn resolve(&self, scope: &Scope<'_>, buffer: BufferId) -> (u64, Option<BufferId>) {
         match scope.bases[buffer.index()] {

@@ -44,6 +44,7 @@ impl Lowering<'_> {
         let device = self.device_of(buffer, declared)?;
         let (base, slot) = self.resolve(scope, buffer);
         let (offset, on_host) = (end.offset, is_on_host(declared));
+        self.check_body(scope, id, device.ordinal())?;
         let (device, context) = (device.ordinal(), device.context());
         Ok(End { address: base + offset, slot, offset, on_host, device, context })
     }

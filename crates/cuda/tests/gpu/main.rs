@@ -2,5 +2,6 @@
 
 mod bits;
 mod case;
+mod handles;
 mod host;
 mod nodes;
