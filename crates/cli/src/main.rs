@@ -8,6 +8,7 @@ mod diff;
 mod doctor;
 mod input;
 mod plan;
+mod plan_memory;
 mod run;
 mod show;
 
@@ -33,6 +34,8 @@ enum Command {
     Show(show::Args),
     /// Streams, waits and memory for a graph.
     Plan(plan::Args),
+    /// Place lifetimes in memory.
+    PlanMemory(plan_memory::Args),
     /// Replay a graph with real data.
     Run(run::Args),
     /// What updating an instance of one graph from another would answer, and why.
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Show(args) => show::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::PlanMemory(args) => plan_memory::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
