@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::error::PlanError;
 use crate::lanes::{LaneInput, MAX_LANES, assign_lanes};
-use crate::memory::{self, MAX_POOL_BYTES};
+use crate::memory::{self, MAX_POOL_BYTES, MemoryOptions};
 
 /// Rows of clocks kept, in counters. Older rows are forgotten, which can only make a wait that was not needed.
 const CLOCK_BUDGET: usize = 1 << 25;
@@ -47,7 +47,7 @@ pub fn schedule(graph: &ComputeGraph, streams: usize) -> Result<Schedule, PlanEr
         return Err(PlanError::NoStreams);
     }
     let most = streams.min(graph.node_count()).clamp(1, MAX_LANES as usize) as u32;
-    let memory = memory::plan(graph)?;
+    let memory = memory::plan(graph, &MemoryOptions::default())?.memory;
     let (order, stream, used) = assign(graph, most)?;
     let steps = synchronise(graph, &[], &order, &stream, used);
     let mut inner = BTreeMap::new();

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phonograph_graph::NodeId;
 use smallvec::SmallVec;
 
 use super::tenants::Tenant;
@@ -183,9 +182,7 @@ impl<'a> Arena<'a> {
     /// Whether the last occupant is wholly before the tenant.
     fn can_take(&self, tenant: u32, segment: Segment) -> bool {
         let Some(occupant) = segment.occupant else { return true };
-        let (old, new) = (&self.tenants[occupant as usize], &self.tenants[tenant as usize]);
-        let ordered = |&a: &NodeId| new.first.iter().all(|&b| self.precedence.before_start(a, b));
-        old.to < new.from && old.last.iter().all(ordered)
+        self.tenants[occupant as usize].is_before(&self.tenants[tenant as usize], self.precedence)
     }
 
     /// Adds neighbours that the tenant can take, first those above, then those below.

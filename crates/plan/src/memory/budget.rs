@@ -52,6 +52,18 @@ impl<'a> Budget<'a> {
         true
     }
 
+    /// A budget of its own, of at most `steps` steps, which are taken from this one.
+    pub fn part(&mut self, steps: u64) -> Budget<'_> {
+        let steps = steps.min(self.steps);
+        self.steps -= steps;
+        Budget { steps, until_asked: 0, stop: &mut *self.stop }
+    }
+
+    /// How many steps are left.
+    pub fn left(&self) -> u64 {
+        self.steps
+    }
+
     /// Whether no step is left.
     pub fn is_spent(&self) -> bool {
         self.steps == 0

@@ -2,7 +2,7 @@
 //!
 //! In: items, conflicts, an order and what it gives. Out: a better placement, if one was found. What decides the peak is
 //! an item that ends there: it is taken earlier in the order, or changes places with one that it conflicts with, and the new order is kept
-//! where the peak is no higher. After many tries in vain a few items are moved at random. One step is one placement of all
+//! where the peak is no higher. After many tries in vain a few items are moved at random, and after very many the search ends. One step is one placement of all
 //! items.
 
 use super::Budget;
@@ -55,13 +55,15 @@ pub(super) fn improve(
     budget: &mut Budget<'_>,
 ) -> Placed {
     const PATIENCE: u32 = 200;
+    /// Orders tried for each item without a lower peak, after which there is no hope.
+    const HOPE: usize = 1000;
     if order.len() < 2 {
         return best;
     }
     let mut random = Random::new(1);
     let mut fit = FirstFit::new(items, conflicts);
-    let (mut current, mut in_vain) = (best.clone(), 0);
-    while best.peak > enough && !budget.is_spent() {
+    let (mut current, mut in_vain, mut since_best) = (best.clone(), 0, 0);
+    while best.peak > enough && since_best < HOPE * order.len() && !budget.is_spent() {
         let mut tried = order.clone();
         let mut limit = current.peak + 1;
         if in_vain >= PATIENCE {
@@ -83,12 +85,14 @@ pub(super) fn improve(
             }
         }
         in_vain += 1;
+        since_best += 1;
         if let Some(peak) = fit.place_all(&tried, limit, budget) {
             in_vain = if peak < current.peak { 0 } else { in_vain };
             current = Placed { offsets: fit.offsets.clone(), peak };
             order = tried;
             if peak < best.peak {
                 best = current.clone();
+                since_best = 0;
             }
         }
     }

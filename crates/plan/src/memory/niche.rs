@@ -596,9 +596,9 @@ impl<'a> Search<'a> {
         if self.run > FIXED_RUNS {
             for (value, _) in &mut scored {
                 let random = self.random.next();
-                if random % 10 == 0 {
+                if random.is_multiple_of(10) {
                     *value += ((random >> 8) % 4000) as i64 - 2000;
-                    if (random >> 40) % 4 == 0 {
+                    if (random >> 40).is_multiple_of(4) {
                         *value = ((random >> 20) % 2_000_000) as i64 - 1_000_000;
                     }
                 }

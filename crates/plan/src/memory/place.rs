@@ -21,7 +21,7 @@ use super::sections::cut;
 const FIRST_FIT: usize = 1 << 15;
 
 /// Sections covered by all items up to which the complete search is tried.
-const SEARCHED: u64 = 1 << 22;
+pub(super) const SEARCHED: u64 = 1 << 22;
 
 /// Where lifetimes lie.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -221,7 +221,7 @@ fn orders(pieces: &[Piece], sections: usize) -> impl Iterator<Item = Vec<u32>> {
 }
 
 /// Runs at the lowest capacity in question, and between it and the best peak in turn, until one of them is settled.
-fn search(
+pub(super) fn search(
     pieces: Vec<Piece>,
     sections: usize,
     enough: u64,

@@ -25,7 +25,26 @@ pub(super) struct Tenant {
     pub from: u32,
     pub to: u32,
     /// Whether it may share bytes with others.
-    pub shares: bool,
+    pub shares: Sharing,
+}
+
+/// Whether a buffer may share bytes with others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sharing {
+    /// With those wholly before or after it.
+    Allowed,
+    /// With none: what its bytes held before a replay shows, or they outlive it.
+    Forbidden,
+    /// With none, but only because too little is known to tell.
+    Unknown,
+}
+
+impl Tenant {
+    /// Whether every user is certainly complete before any user of `other` starts.
+    pub fn is_before(&self, other: &Tenant, precedence: &Precedence<'_>) -> bool {
+        let ordered = |&a: &NodeId| other.first.iter().all(|&b| precedence.before_start(a, b));
+        self.to < other.from && self.last.iter().all(ordered)
+    }
 }
 
 /// One operand of an internal buffer.
@@ -40,11 +59,17 @@ struct Use {
 }
 
 /// The internal buffers, in order of their ids.
-pub(super) fn tenants(graph: &ComputeGraph, precedence: &Precedence) -> Vec<Tenant> {
+///
+/// `order` is a topological order; places in it are what tenants have as their `from` and `to`.
+pub(super) fn tenants(
+    graph: &ComputeGraph,
+    precedence: &Precedence<'_>,
+    order: &[NodeId],
+) -> Vec<Tenant> {
     let mut uses = Vec::new();
     // Whether a node allocates the buffer, and whether one frees it.
     let mut by_node = vec![(false, false); graph.buffers().len()];
-    for (at, &node) in graph.topological_order().iter().enumerate() {
+    for (at, &node) in order.iter().enumerate() {
         match graph.node(node).kind {
             NodeKind::Alloc(buffer) => by_node[buffer.index()].0 = true,
             NodeKind::Free(buffer) => by_node[buffer.index()].1 = true,
@@ -73,9 +98,11 @@ pub(super) fn tenants(graph: &ComputeGraph, precedence: &Precedence) -> Vec<Tena
                 align: declared.align,
                 from: uses.first().map_or(0, |u| u.at),
                 to: uses.last().map_or(0, |u| u.at),
-                shares: !outlives
-                    && first.len().max(last.len()) <= MAX_ENDS
-                    && written_before_read(precedence, uses, declared.bytes),
+                shares: match first.len().max(last.len()) > MAX_ENDS {
+                    _ if outlives => Sharing::Forbidden,
+                    true => Sharing::Unknown,
+                    false => sharing(precedence, uses, declared.bytes),
+                },
                 first,
                 last,
             }
@@ -105,11 +132,11 @@ fn ends(precedence: &Precedence, uses: &[Use]) -> (Ends, Ends) {
     (first, last)
 }
 
-/// Whether every byte read was certainly written before, in the same replay.
-fn written_before_read(precedence: &Precedence, uses: &[Use], bytes: u64) -> bool {
+/// Whether every byte read was certainly written before, in the same replay: then it may share.
+fn sharing(precedence: &Precedence<'_>, uses: &[Use], bytes: u64) -> Sharing {
     /// Pairs of a read and a write that are compared; beyond, the buffer counts as read before written.
     const MOST: usize = 4096;
-    let Some(opening) = uses.first() else { return true };
+    let Some(opening) = uses.first() else { return Sharing::Allowed };
     let whole = opening.access == Access::Write
         && opening.region.offset == 0
         && opening.region.end() >= bytes;
@@ -121,7 +148,7 @@ fn written_before_read(precedence: &Precedence, uses: &[Use], bytes: u64) -> boo
         }
         compared += writes.len();
         if compared > MOST {
-            return false;
+            return Sharing::Unknown;
         }
         let earlier = writes.iter().filter(|write| precedence.before_wait(write.node, read.node));
         let mut written: Vec<(u64, u64)> =
@@ -131,8 +158,11 @@ fn written_before_read(precedence: &Precedence, uses: &[Use], bytes: u64) -> boo
             if start <= covered { covered.max(end) } else { covered }
         });
         if covered < read.region.end() {
-            return false;
+            return match precedence.is_exact() {
+                true => Sharing::Forbidden,
+                false => Sharing::Unknown,
+            };
         }
     }
-    true
+    Sharing::Allowed
 }
