@@ -1,13 +1,15 @@
 //! `phonograph plan`: streams, waits, memory and time for a graph, proved by the checker.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Space, Step, check};
+use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Step, check};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::cost::{ASSUMED_NODE_NS, Overheads, assumed};
+use phonograph::plan::memory::{
+    self, Bound as LeastMemory, BoundKind, MemoryOptions, MemoryReport, Price,
+};
 use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation, simulate};
 use phonograph::plan::streams::{PlanOptions, StreamLimit, Synchronisations, synchronisations};
 use phonograph::report::perfetto;
@@ -27,6 +29,10 @@ pub struct Args {
     /// What nodes cost, as `run --profile` writes it; without, every node is taken to cost the same.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
+    /// The most bytes for internal buffers: where the graph's own order needs more, order is added, and what that costs is
+    /// said.
+    #[arg(long, value_name = "BYTES")]
+    memory_budget: Option<u64>,
     #[command(flatten)]
     form: Form,
     /// Write to this file instead of standard output.
@@ -66,6 +72,8 @@ struct Report<'a> {
     plan: &'a ExecutionPlan,
     schedule: &'a Schedule,
     run: Simulation,
+    memory: MemoryReport,
+    least_memory: LeastMemory,
     measured: bool,
     /// Counted where concurrency is full; under a cap there is no such minimum.
     synchronisations: Option<Synchronisations>,
@@ -77,7 +85,14 @@ pub fn run(args: &Args) -> Result<Answer> {
     let measured = given.is_some();
     let Costs { nodes: costs, overheads } =
         given.unwrap_or_else(|| Costs { nodes: assumed(&graph), overheads: Overheads::default() });
-    let options = PlanOptions { streams: args.streams, costs: Some(&costs), overheads };
+    let limits = MemoryOptions { bytes: args.memory_budget, costs: &costs, ..Default::default() };
+    let memory = memory::plan(&graph, &limits)?;
+    let options = PlanOptions {
+        streams: args.streams,
+        costs: Some(&costs),
+        overheads,
+        memory: Some(&memory),
+    };
     let plan = ExecutionPlan::plan(&graph, &options)?;
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
     let violations = check(&graph, schedule);
@@ -87,6 +102,8 @@ pub fn run(args: &Args) -> Result<Answer> {
     let report = Report {
         title: title(&args.input.file),
         run: simulate(&graph, schedule, &costs, overheads),
+        least_memory: least_memory(&graph, memory.lower_bound)?,
+        memory,
         graph: &graph,
         plan: &plan,
         schedule,
@@ -136,7 +153,13 @@ impl Report<'_> {
             "events": plan.event_count,
             "reuse_edges": schedule.reuse.len(),
             "pool_bytes": schedule.pool_bytes(),
-            "lower_bound_bytes": lower_bound(graph),
+            "lower_bound_bytes": self.least_memory.bytes,
+            "lower_bound": bound_kind(self.least_memory.kind).0,
+            "memory_price": self.memory.price.map(|price| json!({
+                "pool_bytes_without": price.bytes_before,
+                "critical_path_ns_without": price.before,
+                "critical_path_ns": price.after,
+            })),
             "unshared_bytes": own_places(graph),
             "kernels": plan.kernel_count_original,
             "launches": plan.kernel_count_fused,
@@ -181,12 +204,25 @@ impl Report<'_> {
         line(
             "memory",
             format!(
-                "{} B pooled; at least {} B, {} B if nothing were shared",
+                "{} B pooled; at least {} B ({}), {} B if nothing were shared",
                 schedule.pool_bytes(),
-                lower_bound(graph),
+                self.least_memory.bytes,
+                bound_kind(self.least_memory.kind).1,
                 own_places(graph)
             ),
         );
+        if let Some(Price { before, after, bytes_before }) = self.memory.price {
+            line(
+                "",
+                format!(
+                    "{} added for it, which saves {} B and makes the critical path {} instead of {}",
+                    counted(schedule.reuse.len(), "edge"),
+                    bytes_before.saturating_sub(self.memory.memory.pool_bytes()),
+                    time(after),
+                    time(before),
+                ),
+            );
+        }
         let (original, fused) = (plan.kernel_count_original, plan.kernel_count_fused);
         line("launches", format!("{fused} of {}", counted(original, "kernel")));
         let costs = match self.measured {
@@ -288,26 +324,26 @@ fn nodes_per_stream(schedule: &Schedule) -> Vec<usize> {
     counts
 }
 
-/// Bytes that no plan can do without: in each space and graph the internal buffers of the node that names the most.
-fn lower_bound(graph: &ComputeGraph) -> u64 {
-    let mut most: BTreeMap<Space, u64> = BTreeMap::new();
-    for node in graph.node_ids() {
-        let mut named: Vec<_> = graph.operands(node).iter().map(|(r, _)| r.buffer).collect();
-        named.sort_unstable();
-        named.dedup();
-        let mut own: BTreeMap<Space, u64> = BTreeMap::new();
-        for buffer in named.into_iter().map(|buffer| graph.buffer(buffer)) {
-            if buffer.role == BufferRole::Internal {
-                *own.entry(buffer.space).or_default() += buffer.bytes;
-            }
-        }
-        for (space, bytes) in own {
-            let most = most.entry(space).or_default();
-            *most = bytes.max(*most);
+/// What any plan needs that adds no order, graphs inside included.
+fn least_memory(graph: &ComputeGraph, own: LeastMemory) -> Result<LeastMemory> {
+    let mut least = own;
+    for inner in graph.nodes().iter().flat_map(|node| node.kind.inner_graphs()) {
+        let own = memory::plan(inner, &MemoryOptions::default())?.lower_bound;
+        let LeastMemory { bytes, kind } = least_memory(inner, own)?;
+        least.bytes += bytes;
+        if kind == BoundKind::Level {
+            least.kind = kind;
         }
     }
-    let inner = graph.nodes().iter().flat_map(|node| node.kind.inner_graphs());
-    most.values().sum::<u64>() + inner.map(lower_bound).sum::<u64>()
+    Ok(least)
+}
+
+/// How a lower bound was found: a word for machines, a few for people.
+const fn bound_kind(kind: BoundKind) -> (&'static str, &'static str) {
+    match kind {
+        BoundKind::Antichain => ("antichain", "exact for the graph's own order"),
+        BoundKind::Level => ("level", "by levels, so perhaps more"),
+    }
 }
 
 /// Bytes of internal buffers at every depth, each in a place of its own.

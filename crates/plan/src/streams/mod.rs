@@ -18,9 +18,7 @@ mod waits;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use phonograph_graph::{
-    ComputeGraph, GraphBuilder, MAX_STREAMS, MemoryPlan, NodeId, Schedule, StreamId,
-};
+use phonograph_graph::{ComputeGraph, GraphBuilder, MAX_STREAMS, NodeId, Schedule, StreamId};
 
 pub use cover::{Synchronisations, synchronisations};
 
@@ -28,7 +26,7 @@ use crate::analysis::levels;
 use crate::cost::{Overheads, assumed};
 use crate::error::PlanError;
 use crate::lanes::{LaneInput, Lanes, lane_candidates};
-use crate::memory::{self, MAX_POOL_BYTES};
+use crate::memory::{self, MAX_POOL_BYTES, MemoryOptions, MemoryReport};
 
 /// How many streams a schedule may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +47,9 @@ pub struct PlanOptions<'a> {
     pub costs: Option<&'a [u64]>,
     /// What it costs to go from node to node and from stream to stream.
     pub overheads: Overheads,
+    /// Where buffers lie, if that is planned already; if not, [`memory::plan`] is asked with its defaults, as it
+    /// is for graphs inside nodes.
+    pub memory: Option<&'a MemoryReport>,
 }
 
 impl PlanOptions<'_> {
@@ -56,7 +57,7 @@ impl PlanOptions<'_> {
     pub const fn at_most(streams: u32) -> Self {
         let streams = StreamLimit::AtMost(streams);
         let overheads = Overheads { replay_ns: 0, node_ns: 0, handover_ns: 0 };
-        Self { streams, costs: None, overheads }
+        Self { streams, costs: None, overheads, memory: None }
     }
 }
 
@@ -87,8 +88,13 @@ pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Sched
     if let Some(given) = options.costs.map(<[u64]>::len).filter(|&n| n != graph.node_count()) {
         return Err(PlanError::Costs { given, nodes: graph.node_count() });
     }
-    let Placed { memory, reuse } = place(graph)?;
-    let ordered = guaranteed(graph, &reuse)?;
+    // Memory is planned first: what it adds to the order, streams have to keep.
+    let placed = match options.memory {
+        Some(given) => Cow::Borrowed(given),
+        None => Cow::Owned(memory::plan(graph, &MemoryOptions::default())?),
+    };
+    let MemoryReport { memory, reuse, .. } = &*placed;
+    let ordered = guaranteed(graph, reuse)?;
     let costs = options.costs.map_or_else(|| Cow::from(assumed(graph)), Cow::from);
     let (inner, pools) = inside(graph, options, memory.pool_bytes())?;
     debug_assert!(pools <= MAX_POOL_BYTES);
@@ -129,17 +135,6 @@ pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Sched
     Ok(finished(cheapest.expect("there is one candidate at least")))
 }
 
-/// Where buffers lie, and the order that sharing bytes adds to the graph's.
-struct Placed {
-    memory: MemoryPlan,
-    reuse: Vec<(NodeId, NodeId)>,
-}
-
-/// Memory is planned first: what it adds to the order, streams have to keep.
-fn place(graph: &ComputeGraph) -> Result<Placed, PlanError> {
-    Ok(Placed { memory: memory::plan(graph)?, reuse: Vec::new() })
-}
-
 /// The guaranteed order as a graph of full edges: streams make everything wait for completion.
 fn guaranteed<'a>(
     graph: &'a ComputeGraph,
@@ -171,7 +166,7 @@ fn inside(
         let graphs = node.kind.inner_graphs();
         if !graphs.is_empty() {
             // Graphs nest at most `MAX_NESTING` deep, which building them bounded.
-            let options = PlanOptions { costs: None, ..*options };
+            let options = PlanOptions { costs: None, memory: None, ..*options };
             let schedules = graphs.iter().map(|graph| schedule(graph, &options));
             let schedules: Vec<Schedule> = schedules.collect::<Result<_, _>>()?;
             for schedule in &schedules {
