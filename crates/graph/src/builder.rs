@@ -10,10 +10,10 @@ use crate::graph::effects_of;
 use crate::validate::{Tables, check_node, check_tables, named};
 use crate::{
     Access, Adjacency, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind,
-    ConditionalNode, CyclePath, Edge, EdgeData, EventId, Expr, Extent, GraphError, HostNode,
-    KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir, MemcpyNode, MemsetNode, Node,
-    NodeId, NodeKind, Pitched, Region, Scalar, Slot, SlotId, Space, StreamId, Target, View, infer,
-    topology,
+    ConditionalNode, CyclePath, Edge, EdgeData, EventId, Expr, Extent, FusedKernel, GraphError,
+    HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir, MemcpyNode,
+    MemsetNode, Node, NodeId, NodeKind, Pitched, Region, Scalar, Slot, SlotId, Space, StreamId,
+    Target, View, infer, topology,
 };
 
 /// The most nodes and the most edges a graph can have.
@@ -241,7 +241,25 @@ impl GraphBuilder {
         let args: Box<[Arg]> =
             operands.iter().zip(accesses).map(|(&v, a)| Arg::View(v, a)).collect();
         let elements = operands.last().map_or(1, View::elements);
-        self.add_generated(name, KernelRef::Library(kernel), elements, args, false)
+        let fusible = matches!(kernel, LibraryKernel::Reduce { .. } | LibraryKernel::MatMul);
+        self.add_generated(name, KernelRef::Library(kernel), elements, args, fusible)
+    }
+
+    /// Adds a kernel of the library with expressions before and after it, on its tensors in order
+    /// ([`FusedKernel`]), then its scalars.
+    pub fn add_fused(
+        &mut self,
+        name: &str,
+        kernel: Arc<FusedKernel>,
+        operands: &[View],
+        scalars: &[Arg],
+    ) -> NodeId {
+        let reads = kernel.operands().after_inputs.end;
+        let access = |at: usize| if at < reads { Access::Read } else { Access::Write };
+        let views = operands.iter().enumerate().map(|(at, &view)| Arg::View(view, access(at)));
+        let args: Box<[Arg]> = views.chain(scalars.iter().copied()).collect();
+        let elements = operands.last().map_or(1, View::elements);
+        self.add_generated(name, KernelRef::Fused(kernel), elements, args, true)
     }
 
     fn add_generated(

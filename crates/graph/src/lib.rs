@@ -14,6 +14,7 @@ mod dtype;
 mod edge;
 mod error;
 mod expr;
+mod fused;
 mod graph;
 mod ids;
 mod infer;
@@ -42,6 +43,7 @@ pub use error::{CyclePath, GraphError, NamedNode};
 pub use expr::{
     BinaryOp, CompareOp, Expr, ExprBuilder, ExprError, MAX_EXPR_OPS, Op, UnaryOp, Value, ValueId,
 };
+pub use fused::{FusedKernel, FusedOperands, MAX_FUSED_OPERANDS};
 pub use graph::ComputeGraph;
 pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};
 pub use json::{

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    Access, BufferId, ComputeGraph, EventId, Expr, LibraryKernel, Region, Scalar, SlotId, StreamId,
-    View,
+    Access, BufferId, ComputeGraph, EventId, Expr, FusedKernel, LibraryKernel, Region, Scalar,
+    SlotId, StreamId, View,
 };
 
 /// Three extents, x first, as launch configurations give them.
@@ -97,6 +97,8 @@ pub enum KernelRef {
     Elementwise(Arc<Expr>),
     /// A kernel of the library.
     Library(LibraryKernel),
+    /// A kernel of the library with expressions before and after it.
+    Fused(Arc<FusedKernel>),
 }
 
 impl KernelRef {
@@ -106,6 +108,7 @@ impl KernelRef {
             KernelRef::Named(name) => name,
             KernelRef::Elementwise(_) => "elementwise",
             KernelRef::Library(kernel) => kernel.name(),
+            KernelRef::Fused(fused) => fused.library.name(),
         }
     }
 }

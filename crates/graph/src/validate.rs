@@ -197,6 +197,11 @@ fn check_kernel(
                 kernel.args.iter().filter_map(|a| scalar_type(tables, a)).collect();
             check_elementwise(expr, &views, &scalars, kernel.args.len())
         }
+        KernelRef::Fused(fused) => {
+            let scalars: Vec<DType> =
+                kernel.args.iter().filter_map(|a| scalar_type(tables, a)).collect();
+            fused.check(&views, &scalars, kernel.args.len())
+        }
         KernelRef::Library(library) => library.check(&views).and_then(|()| {
             if views.len() == kernel.args.len() {
                 check_aliasing(&views, false)
@@ -220,7 +225,7 @@ fn scalar_type(tables: &Tables, arg: &Arg) -> Option<DType> {
     }
 }
 
-fn check_elementwise(
+pub(crate) fn check_elementwise(
     expr: &Expr,
     views: &[(View, Access)],
     scalars: &[DType],
@@ -268,7 +273,7 @@ fn check_elementwise(
 
 /// A written view names each element once and shares bytes with no other operand, except (for elementwise
 /// kernels) an input that is the very same view: then each element is read before it is written.
-fn check_aliasing(views: &[(View, Access)], in_place: bool) -> Result<(), OperandError> {
+pub(crate) fn check_aliasing(views: &[(View, Access)], in_place: bool) -> Result<(), OperandError> {
     for (index, (written, access)) in views.iter().enumerate() {
         if !access.writes() {
             continue;

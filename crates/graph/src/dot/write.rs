@@ -7,9 +7,9 @@
 use std::fmt::Write;
 
 use crate::{
-    Arg, Buffer, ComputeGraph, Condition, ConditionalKind, ConditionalNode, Dim3, EdgeKind, Extent,
-    KernelNode, KernelRef, MemcpyNode, MemsetNode, Node, NodeId, NodeKind, Pitched, Space, Target,
-    View, display_name,
+    Arg, Buffer, ComputeGraph, Condition, ConditionalKind, ConditionalNode, Dim3, EdgeKind, Expr,
+    Extent, KernelNode, KernelRef, MemcpyNode, MemsetNode, Node, NodeId, NodeKind, Pitched, Space,
+    Target, View, display_name,
 };
 
 /// How many arguments of a kernel a picture shows.
@@ -232,8 +232,20 @@ impl Cluster<'_> {
         if *node.name != *kernel.kernel.name() && !node.name.is_empty() {
             append(&mut label, format_args!("\n| {{name | {}}}", shown(&node.name)));
         }
-        if let KernelRef::Elementwise(expr) = &kernel.kernel {
-            append(&mut label, format_args!("\n| {{operations | {}}}", expr.ops().len()));
+        let operations = |expr: Option<&Expr>| expr.map_or(0, |expr| expr.ops().len());
+        match &kernel.kernel {
+            KernelRef::Elementwise(expr) => {
+                append(&mut label, format_args!("\n| {{operations | {}}}", expr.ops().len()));
+            }
+            KernelRef::Fused(fused) => {
+                let (before, after) = (fused.before.as_ref(), fused.after.as_ref());
+                let counts = (operations(before), operations(after));
+                append(
+                    &mut label,
+                    format_args!("\n| {{operations | {} before, {} after}}", counts.0, counts.1),
+                );
+            }
+            KernelRef::Named(_) | KernelRef::Library(_) => {}
         }
         if config.cluster != (1, 1, 1) {
             append(&mut label, format_args!("\n| {{cluster | {}}}", braced(config.cluster)));

@@ -50,7 +50,7 @@
 //!
 //! | kind of node | members |
 //! | --- | --- |
-//! | `kernel` | one of `function` (the node's name), `elementwise` (an expression), `library` (with `axis` for a reduction); `grid` and `block` (unknown; for expressions and library kernels one thread an element); `shared_mem_bytes`, `priority` (0); `cluster` (1); `cooperative`, `fusible` (false); `args` (none) |
+//! | `kernel` | one of `function` (the node's name), `elementwise` (an expression), `library` (with `axis` for a reduction, `before` and `after` for expressions fused to it); `grid` and `block` (unknown; for expressions and library kernels one thread an element); `shared_mem_bytes`, `priority` (0); `cluster` (1); `cooperative`, `fusible` (false); `args` (none) |
 //! | `memcpy` | `direction` (`"HtoD"`, `"DtoH"`, `"DtoD"`, `"HtoH"`, `{"PtoP": {"src_device": 0, "dst_device": 1}}`), `src`, `dst`, `width`, `height`, `depth` (1) |
 //! | `memset` | `dst`, `value`, `element_size` (1), `width` (bytes), `height`, `depth` (1) |
 //! | `src`, `dst` | `buffer` (reference) or `address` (`"0x7f00"`) or neither (unspecified), `offset`, `pitch`, `slice_rows` (0) |
@@ -184,7 +184,7 @@ fn default_launch(kernel: &KernelRef, args: &[Arg]) -> KernelConfig {
     let shape = match kernel {
         KernelRef::Named(_) => return KernelConfig::unknown(),
         KernelRef::Elementwise(expr) => views.nth(expr.inputs().len()),
-        KernelRef::Library(_) => views.next_back(),
+        KernelRef::Library(_) | KernelRef::Fused(_) => views.next_back(),
     };
     suggested_launch(shape.map_or(1, View::elements))
 }

@@ -17,9 +17,10 @@ use crate::library::OperandError;
 use crate::validate::{Tables, check_node, check_tables};
 use crate::{
     Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind,
-    ConditionalNode, DType, Dim3, Edge, EventId, Expr, GraphBuilder, GraphError, HostNode,
-    KernelConfig, KernelNode, KernelRef, LibraryKernel, MAX_NESTING, MemcpyNode, MemsetNode, Node,
-    NodeId, NodeKind, Pitched, ReduceOp, Region, Slot, SlotId, Space, StreamId, Target, View,
+    ConditionalNode, DType, Dim3, Edge, EventId, Expr, FusedKernel, GraphBuilder, GraphError,
+    HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MAX_NESTING, MemcpyNode,
+    MemsetNode, Node, NodeId, NodeKind, Pitched, ReduceOp, Region, Slot, SlotId, Space, StreamId,
+    Target, View,
 };
 
 /// The way to a value, kept as links and only written when something is wrong there.
@@ -327,20 +328,32 @@ impl Reader {
         });
         let args = args.collect::<Result<Box<[Arg]>, JsonError>>()?;
         let kernel = match (json.function, json.elementwise, json.library) {
+            (_, _, None) if json.before.is_some() || json.after.is_some() => {
+                return Err(path.wrong("only a `library` kernel has a `before` or `after`"));
+            }
             (None, None, None) => KernelRef::Named(name.clone()),
             (Some(function), None, None) => KernelRef::Named(self.shared(&function.0)),
             (None, Some(Object(expr)), None) => {
                 KernelRef::Elementwise(Arc::new(expression(expr, &path.member("elementwise"))?))
             }
             (None, None, Some(library)) => {
-                KernelRef::Library(library_kernel(&library.0, json.axis, path)?)
+                let library = library_kernel(&library.0, json.axis, path)?;
+                let part = |expr: Option<Object<ExprJson>>, name: &'static str| {
+                    expr.map(|Object(expr)| expression(expr, &path.member(name))).transpose()
+                };
+                let (before, after) = (part(json.before, "before")?, part(json.after, "after")?);
+                match (&before, &after) {
+                    (None, None) => KernelRef::Library(library),
+                    _ => KernelRef::Fused(Arc::new(FusedKernel { library, before, after })),
+                }
             }
             _ => {
                 let problem = "one of `function`, `elementwise` and `library` says what it runs";
                 return Err(path.wrong(problem));
             }
         };
-        if json.axis.is_some() && !matches!(kernel, KernelRef::Library(_)) {
+        let of_library = matches!(kernel, KernelRef::Library(_) | KernelRef::Fused(_));
+        if json.axis.is_some() && !of_library {
             return Err(path.member("axis").wrong("only a reduction has an axis"));
         }
         let usual = default_launch(&kernel, &args);

@@ -281,6 +281,10 @@ pub(super) struct KernelJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub axis: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Object<ExprJson>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Object<ExprJson>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub grid: Option<DimJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<DimJson>,

@@ -287,15 +287,24 @@ fn kernel_json<'a>(graph: &ComputeGraph, node: &'a Node, kernel: &'a KernelNode)
     let usual = default_launch(&kernel.kernel, &kernel.args);
     let told = (config.grid, config.block) != (usual.grid, usual.block);
     let (mut function, mut elementwise, mut library, mut axis) = (None, None, None, None);
+    let (mut before, mut after) = (None, None);
+    let axis_of = |kernel: &LibraryKernel| match kernel {
+        LibraryKernel::Reduce { axis, .. } => Some(*axis),
+        _ => None,
+    };
     match &kernel.kernel {
         KernelRef::Named(name) if **name == *node.name => {}
         KernelRef::Named(name) => function = Some(name_json(name)),
         KernelRef::Elementwise(expr) => elementwise = Some(Object(expr_json(expr))),
         KernelRef::Library(kernel) => {
             library = Some(name_json(kernel.name()));
-            if let LibraryKernel::Reduce { axis: along, .. } = kernel {
-                axis = Some(*along);
-            }
+            axis = axis_of(kernel);
+        }
+        KernelRef::Fused(fused) => {
+            library = Some(name_json(fused.library.name()));
+            axis = axis_of(&fused.library);
+            before = fused.before.as_ref().map(|expr| Object(expr_json(expr)));
+            after = fused.after.as_ref().map(|expr| Object(expr_json(expr)));
         }
     }
     KernelJson {
@@ -303,6 +312,8 @@ fn kernel_json<'a>(graph: &ComputeGraph, node: &'a Node, kernel: &'a KernelNode)
         elementwise,
         library,
         axis,
+        before,
+        after,
         grid: told.then_some(DimJson(config.grid)),
         block: told.then_some(DimJson(config.block)),
         shared_mem_bytes: config.shared_mem_bytes,

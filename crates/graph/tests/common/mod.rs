@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arbtest::arbitrary::{Result, Unstructured};
 use phonograph_graph::{
     Access, Arg, BinaryOp, Buffer, BufferId, BufferRole, CompareOp, ComputeGraph, Condition,
-    ConditionalKind, DType, Edge, EdgeData, EdgeKind, EventId, Expr, Extent, GraphBuilder,
-    HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir, MemcpyNode,
-    MemsetNode, Node, NodeId, NodeKind, Op, Pitched, ReduceOp, Region, Scalar, SlotId, Space,
-    StreamId, Target, UnaryOp, ValueId, View,
+    ConditionalKind, DType, Edge, EdgeData, EdgeKind, EventId, Expr, Extent, FusedKernel,
+    GraphBuilder, HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir,
+    MemcpyNode, MemsetNode, Node, NodeId, NodeKind, Op, Pitched, ReduceOp, Region, Scalar, SlotId,
+    Space, StreamId, Target, UnaryOp, ValueId, View,
 };
 
 /// A graph with nodes of every kind, up to two levels of graphs inside.
@@ -177,7 +177,26 @@ impl Maker {
             let all = views.iter().zip(kernel.accesses());
             all.map(|(&view, &access)| Arg::View(view, access)).collect()
         };
-        let (kernel, args): (KernelRef, Vec<Arg>) = match u.int_in_range(0..=5)? {
+        let (kernel, args): (KernelRef, Vec<Arg>) = match u.int_in_range(0..=6)? {
+            6 => {
+                let double = Expr::build(|e| {
+                    let x = e.input(DType::F32);
+                    e.output(x + x);
+                });
+                let scale = Expr::build(|e| e.output(e.input(DType::F32) * e.param(DType::F32)));
+                let (double, scale) = (double.unwrap(), scale.unwrap());
+                let before: bool = u.arbitrary()?;
+                let fused = FusedKernel {
+                    library: LibraryKernel::Reduce { op: ReduceOp::Sum, axis: 0 },
+                    before: before.then_some(double),
+                    after: (!before || u.arbitrary()?).then_some(scale),
+                };
+                let reads = [self.fresh(DType::F32, &[7, 5]), self.fresh(DType::F32, &[5])];
+                let mut args =
+                    vec![Arg::View(reads[0], Access::Read), Arg::View(reads[1], Access::Write)];
+                args.extend(fused.after.is_some().then_some(Arg::Scalar(Scalar::F32(0.5))));
+                (KernelRef::Fused(fused.into()), args)
+            }
             0 => {
                 let (expr, args) = self.expression(u)?;
                 (KernelRef::Elementwise(expr), args)

@@ -4,8 +4,9 @@
 //! with something better than itself.
 
 use phonograph_graph::{
-    Arg, BinaryOp, CompareOp, ComputeGraph, DType, Expr, KernelNode, KernelRef, LibraryKernel,
-    MemcpyNode, MemsetNode, NodeKind, Op, Pitched, ReduceOp, Scalar, SlotId, Target, UnaryOp, View,
+    Access, Arg, BinaryOp, BufferId, CompareOp, ComputeGraph, DType, Expr, FusedKernel,
+    KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyNode, MemsetNode, NodeKind, Op,
+    Pitched, ReduceOp, Scalar, SlotId, Target, UnaryOp, View,
 };
 
 /// The functions that no two libraries agree on to the last bit.
@@ -332,6 +333,46 @@ impl Machine {
         self.slots[slot.index()]
     }
 
+    /// Runs the parts of a fused kernel one after the other, through buffers of their own.
+    fn fused(&mut self, fused: &FusedKernel, views: &[View], scalars: &[Arg]) {
+        let at = fused.operands();
+        let own = self.buffers.len();
+        let mut library = fused.library_operands(views).unwrap();
+        for (i, view) in library.iter_mut().enumerate() {
+            if view.buffer == BufferId(u32::MAX) {
+                *view = view.in_buffer(BufferId::from_index(own + i));
+            }
+            self.buffers.push(vec![0; view.region().bytes as usize]);
+        }
+        let mut run = |kernel: KernelRef, views: Vec<View>, scalars: &[Arg]| {
+            let tensors = views.into_iter().map(|view| Arg::View(view, Access::ReadWrite));
+            let args = tensors.chain(scalars.iter().copied()).collect();
+            let config = KernelConfig::unknown();
+            self.kernel(&KernelNode { kernel, config, args, fusible: false });
+        };
+        let part = |range: std::ops::Range<usize>| views[range].to_vec();
+        let of_before = fused.before.as_ref().map_or(0, |expr| expr.params().len());
+        if let Some(expr) = &fused.before {
+            let operands = [part(at.before_inputs), vec![library[0]], part(at.before_outputs)];
+            run(
+                KernelRef::Elementwise(expr.clone().into()),
+                operands.concat(),
+                &scalars[..of_before],
+            );
+        }
+        run(KernelRef::Library(fused.library), library.clone(), &[]);
+        if let Some(expr) = &fused.after {
+            let result = library[library.len() - 1];
+            let operands = [vec![result], part(at.after_inputs), part(at.after_outputs)];
+            run(
+                KernelRef::Elementwise(expr.clone().into()),
+                operands.concat(),
+                &scalars[of_before..],
+            );
+        }
+        self.buffers.truncate(own);
+    }
+
     /// Runs one kernel.
     pub fn kernel(&mut self, kernel: &KernelNode) {
         let views: Vec<View> = kernel
@@ -394,6 +435,11 @@ impl Machine {
                     let value = binary(BinaryOp::Add, self.get(sum, &to), self.get(source, &at));
                     self.set(sum, &to, value);
                 }
+            }
+            KernelRef::Fused(fused) => {
+                let scalars: Vec<Arg> =
+                    kernel.args.iter().filter(|a| !matches!(a, Arg::View(..))).copied().collect();
+                self.fused(fused, &views, &scalars);
             }
             KernelRef::Named(name) => panic!("kernel `{name}` is known by name only"),
         }

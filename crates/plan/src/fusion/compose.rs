@@ -10,7 +10,7 @@ use phonograph_graph::{
 };
 use rustc_hash::FxHashMap;
 
-/// An expression and the operands it is used with.
+/// An expression and the operands it is used with; what is handed over at the end is no operand.
 pub(super) struct Composed {
     pub expr: Expr,
     pub inputs: Vec<View>,
@@ -37,6 +37,10 @@ pub(super) struct Composer {
     param_of: FxHashMap<(bool, u64, DType), u16>,
     held: Vec<Held>,
     held_at: FxHashMap<View, usize>,
+    /// Handed over at the start: the first input, whatever is done with it.
+    seeded: bool,
+    /// Handed over at the end: the first output.
+    element: Option<View>,
 }
 
 impl Composer {
@@ -59,6 +63,24 @@ impl Composer {
         // Stored only now: a kernel loads all that it loads of an element before it stores any of it.
         for (&view, &(value, _)) in outputs.iter().zip(expr.outputs()) {
             self.store(view, values[value.index()]);
+        }
+    }
+
+    /// Lets `view` hold the first input of the expression, as if a kernel had stored it.
+    pub fn seed(view: View) -> Self {
+        let mut composer = Self { seeded: true, ..Self::default() };
+        composer.inputs.push(view);
+        let value = composer.push(Op::Input(0));
+        composer.store(view, value);
+        composer
+    }
+
+    /// Makes what `view` holds now the first output, as if another kernel loaded it.
+    pub fn hand_over(&mut self, view: View) {
+        let at = self.held_at.get(&view).copied();
+        if let Some(held) = at.and_then(|at| self.held.get_mut(at)) {
+            held.loaded = true;
+            self.element = Some(view);
         }
     }
 
@@ -135,10 +157,14 @@ impl Composer {
         if self.ops.len() > MAX_EXPR_OPS {
             return Err(ExprError::TooLarge(self.ops.len()));
         }
-        let kept: Vec<&Held> = self.held.iter().filter(|h| keep(&h.view, h.loaded)).collect();
+        let mut kept: Vec<&Held> = self.held.iter().filter(|h| keep(&h.view, h.loaded)).collect();
+        let element = self.element.and_then(|view| self.held.get(*self.held_at.get(&view)?));
         let mut needed = vec![false; self.ops.len()];
-        for held in &kept {
+        for held in kept.iter().copied().chain(element) {
             needed[held.value.index()] = true;
+        }
+        if self.seeded {
+            needed[0] = true;
         }
         for at in (0..self.ops.len()).rev().filter(|&at| self.ops[at].operands()[0].is_some()) {
             if needed[at] {
@@ -146,6 +172,10 @@ impl Composer {
                     needed[operand.index()] = true;
                 }
             }
+        }
+        let loads = self.ops.iter().zip(&needed).any(|(op, &n)| n && matches!(op, Op::Input(_)));
+        if kept.is_empty() && !loads {
+            kept.extend(element); // something must tell the shape: what is handed over is stored as well
         }
         let (mut inputs, mut params, mut ops) = (Vec::new(), Vec::new(), Vec::new());
         let mut moved = vec![ValueId(0); self.ops.len()];
@@ -165,7 +195,8 @@ impl Composer {
             moved[at] = ValueId(ops.len() as u16);
             ops.push(op);
         }
-        let outputs = kept.iter().map(|h| (moved[h.value.index()], h.view.dtype)).collect();
+        let outputs = element.into_iter().chain(kept.iter().copied());
+        let outputs = outputs.map(|h| (moved[h.value.index()], h.view.dtype)).collect();
         let types = inputs.iter().map(|view: &View| view.dtype).collect();
         let expr = Expr::new(types, params.iter().map(|&(_, t)| t).collect(), ops, outputs)?;
         Ok(Composed {

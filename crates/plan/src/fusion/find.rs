@@ -36,6 +36,8 @@ pub(super) struct Groups<'a> {
     group_of: Vec<u32>,
     /// `None` for nodes that cannot be merged, and for groups that have gone into another.
     groups: Vec<Option<Box<Group>>>,
+    /// Reductions and matrix products, until [`merge_library`](Self::merge_library) lets them take part.
+    anchors: Vec<(NodeId, Group)>,
     level: Vec<u32>,
     /// Why a node was not merged with a neighbour, by node; the last reason found.
     reasons: Vec<Option<Reason>>,
@@ -54,11 +56,15 @@ impl<'a> Groups<'a> {
         }
         let mut reasons = vec![None; count];
         let mut groups = Vec::with_capacity(count);
+        let mut anchors = Vec::new();
         for node in graph.node_ids() {
             let mut group = Group::of(graph, node, users);
             if group.is_some() && apart[node.index()] {
                 reasons[node.index()] = Some(Reason::WeakEdge);
                 group = None;
+            }
+            if options.library && !apart[node.index()] {
+                anchors.extend(Group::of_library(graph, node, users).map(|group| (node, group)));
             }
             groups.push(group.map(Box::new));
         }
@@ -68,9 +74,18 @@ impl<'a> Groups<'a> {
             users,
             group_of: (0..count as u32).collect(),
             groups,
+            anchors,
             level: vec![0; count],
             reasons,
         }
+    }
+
+    /// Merges reductions and matrix products with what comes before and after them.
+    pub fn merge_library(&mut self) {
+        for (node, group) in std::mem::take(&mut self.anchors) {
+            self.groups[node.index()] = Some(Box::new(group));
+        }
+        self.merge_dependent();
     }
 
     /// Merges whatever depends on one another, directly.
@@ -94,7 +109,9 @@ impl<'a> Groups<'a> {
         let mut candidates: Vec<u32> = (0..self.groups.len() as u32)
             .filter(|&g| {
                 let group = self.groups[g as usize].as_ref();
-                group.is_some_and(|group| group.space.elements() <= most_elements)
+                group.is_some_and(|group| {
+                    group.anchor.is_none() && group.space.elements() <= most_elements
+                })
             })
             .collect();
         candidates.sort_by_key(|&g| {
@@ -254,8 +271,10 @@ impl<'a> Groups<'a> {
         direction: Direction,
     ) -> Result<Group, Option<Reason>> {
         let Some(own) = &self.groups[group as usize] else { return Err(None) };
-        let others: Vec<&Group> =
+        let mut others: Vec<&Group> =
             neighbours.iter().filter_map(|&n| self.groups[n as usize].as_deref()).collect();
+        // They do not depend on one another: elementwise work may as well come after a matrix product.
+        others.sort_by_key(|other| other.anchor.is_none());
         if others.is_empty() {
             return Err(None);
         }

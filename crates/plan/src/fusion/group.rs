@@ -7,8 +7,8 @@
 use std::cmp::Ordering;
 
 use phonograph_graph::{
-    Access, Arg, BufferId, BufferRole, ComputeGraph, Expr, KernelNode, KernelRef, NodeId, NodeKind,
-    Shape, View,
+    Access, Arg, BufferId, BufferRole, ComputeGraph, Expr, KernelNode, KernelRef, LibraryKernel,
+    MAX_FUSED_OPERANDS, NodeId, NodeKind, Shape, View,
 };
 use smallvec::SmallVec;
 
@@ -21,10 +21,19 @@ pub(super) struct Limits {
     pub operands: usize,
 }
 
+/// When a member of a group touches memory: before the reduction or matrix product of the group, or after it. A group
+/// without one is all before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum When {
+    Before,
+    After,
+}
+
 /// How the members of a group use one view.
 #[derive(Clone)]
 struct ViewUse {
     view: View,
+    when: When,
     /// Some member loads what the view held before the group.
     loaded: bool,
     stored: bool,
@@ -41,12 +50,27 @@ struct BufferUse {
     views: SmallVec<[ViewUse; 1]>,
 }
 
-/// A set of elementwise nodes over one index space.
+/// The reduction or matrix product of a group.
+#[derive(Clone)]
+pub(super) struct Anchor {
+    pub node: NodeId,
+    pub library: LibraryKernel,
+    /// What a reduction reads.
+    pub input: View,
+    pub result: View,
+    /// Members that come after it.
+    pub after: Vec<NodeId>,
+}
+
+/// A set of elementwise nodes over one index space, or of those that feed a reduction over that space, the reduction or
+/// a matrix product, and those over the space of its result that come after it.
 #[derive(Clone)]
 pub(super) struct Group {
     /// In no particular order.
     pub members: Vec<NodeId>,
+    /// The space of the members that come before.
     pub space: Shape,
+    pub anchor: Option<Box<Anchor>>,
     /// Operations and operands of all expressions: no less than what the merged one will have.
     size: usize,
     /// By buffer.
@@ -54,7 +78,7 @@ pub(super) struct Group {
 }
 
 /// The views of a kernel's arguments in order, with whether each is written.
-pub(super) fn views(kernel: &KernelNode) -> impl Iterator<Item = (View, bool)> + '_ {
+pub(super) fn views(kernel: &KernelNode) -> impl DoubleEndedIterator<Item = (View, bool)> + '_ {
     kernel.args.iter().filter_map(|arg| match *arg {
         Arg::View(view, access) => Some((view, access != Access::Read)),
         _ => None,
@@ -72,14 +96,47 @@ pub(super) fn elementwise(graph: &ComputeGraph, node: NodeId) -> Option<(&Kernel
     }
 }
 
+/// The reduction or matrix product that planners may merge with what is around it.
+fn library(graph: &ComputeGraph, node: NodeId) -> Option<(&KernelNode, Anchor)> {
+    let kernel = graph.node(node).kernel().filter(|kernel| kernel.fusible)?;
+    let KernelRef::Library(library) = kernel.kernel else { return None };
+    let fits = matches!(library, LibraryKernel::Reduce { .. } | LibraryKernel::MatMul);
+    let mut views = views(kernel).filter(|_| fits).map(|(view, _)| view);
+    let (input, result) = (views.next()?, views.next_back()?);
+    Some((kernel, Anchor { node, library, input, result, after: Vec::new() }))
+}
+
 impl Group {
     /// The group of one node; `None` for nodes that are not elementwise or not to be merged.
     pub fn of(graph: &ComputeGraph, node: NodeId, users: &[u32]) -> Option<Self> {
         let (kernel, expr) = elementwise(graph, node)?;
+        let size =
+            expr.ops().len() + expr.inputs().len() + expr.params().len() + expr.outputs().len();
+        Some(Self::of_kernel(graph, node, users, kernel, None, size))
+    }
+
+    /// The group of one reduction or matrix product.
+    pub fn of_library(graph: &ComputeGraph, node: NodeId, users: &[u32]) -> Option<Self> {
+        let (kernel, anchor) = library(graph, node)?;
+        Some(Self::of_kernel(graph, node, users, kernel, Some(Box::new(anchor)), 0))
+    }
+
+    fn of_kernel(
+        graph: &ComputeGraph,
+        node: NodeId,
+        users: &[u32],
+        kernel: &KernelNode,
+        anchor: Option<Box<Anchor>>,
+        size: usize,
+    ) -> Self {
         let mut uses: Vec<BufferUse> = Vec::new();
         let mut space = Shape::scalar();
         for (view, stored) in views(kernel) {
             space = view.shape();
+            let when = match &anchor {
+                Some(_) if stored => When::After,
+                _ => When::Before,
+            };
             let at = match uses.iter().position(|u| u.buffer == view.buffer) {
                 Some(at) => at,
                 None => {
@@ -93,15 +150,16 @@ impl Group {
                     found.loaded |= !stored;
                     found.stored |= stored;
                 }
-                None => uses[at].views.push(ViewUse { view, loaded: !stored, stored }),
+                None => uses[at].views.push(ViewUse { view, when, loaded: !stored, stored }),
             }
         }
         uses.sort_unstable_by_key(|u| u.buffer);
-        let size =
-            expr.ops().len() + expr.inputs().len() + expr.params().len() + expr.outputs().len();
-        let mut group = Self { members: vec![node], space, size, uses };
+        if let Some(anchor) = &anchor {
+            space = anchor.input.shape();
+        }
+        let mut group = Self { members: vec![node], space, anchor, size, uses };
         group.forget_own(graph, users);
-        Some(group)
+        group
     }
 
     /// Drops buffers that nothing outside can see.
@@ -128,15 +186,41 @@ impl Group {
         users: &[u32],
         limits: Limits,
     ) -> Result<Group, Reason> {
-        if self.space != later.space {
-            return Err(Reason::OtherShape);
-        }
+        let anchor = match (&self.anchor, &later.anchor) {
+            (None, None) if self.space != later.space => return Err(Reason::OtherShape),
+            (None, None) => None,
+            (Some(_), Some(_)) => return Err(Reason::TwoKernels),
+            (None, Some(anchor)) => {
+                self.fits_before(later, anchor)?;
+                Some(anchor.clone())
+            }
+            (Some(anchor), None) => {
+                if later.space != anchor.result.shape() {
+                    return Err(Reason::OtherShape);
+                }
+                let packed = anchor.result.is_contiguous();
+                if matches!(anchor.library, LibraryKernel::MatMul) && !packed {
+                    return Err(Reason::NotPacked);
+                }
+                let mut anchor = anchor.clone();
+                anchor.after.extend(&later.members);
+                Some(anchor)
+            }
+        };
+        let retagged: Vec<BufferUse>;
+        let later_uses = match self.anchor {
+            None => &later.uses,
+            Some(_) => {
+                retagged = later.uses.iter().map(|u| u.clone().after()).collect();
+                &retagged
+            }
+        };
         let size = self.size + later.size;
         if size > limits.ops {
             return Err(Reason::TooManyOperations(limits.ops));
         }
-        let mut uses = Vec::with_capacity(self.uses.len() + later.uses.len());
-        let (mut a, mut b) = (self.uses.as_slice(), later.uses.as_slice());
+        let mut uses = Vec::with_capacity(self.uses.len() + later_uses.len());
+        let (mut a, mut b) = (self.uses.as_slice(), later_uses.as_slice());
         while let (Some(x), Some(y)) = (a.first(), b.first()) {
             match x.buffer.cmp(&y.buffer) {
                 Ordering::Equal => {
@@ -155,12 +239,41 @@ impl Group {
         }
         uses.extend(a.iter().chain(b).cloned());
         let members = self.members.iter().chain(&later.members).copied().collect();
-        let mut merged = Group { members, space: self.space, size, uses };
+        let most = match anchor {
+            Some(_) => limits.operands.min(MAX_FUSED_OPERANDS),
+            None => limits.operands,
+        };
+        let mut merged = Group { members, space: self.space, anchor, size, uses };
         merged.forget_own(graph, users);
-        if merged.operands() > limits.operands {
-            return Err(Reason::TooManyOperands(limits.operands));
+        if merged.operands() > most {
+            return Err(Reason::TooManyOperands(most));
         }
         Ok(merged)
+    }
+
+    /// Whether this group can compute what a reduction reads.
+    fn fits_before(&self, later: &Group, anchor: &Anchor) -> Result<(), Reason> {
+        let LibraryKernel::Reduce { axis, .. } = anchor.library else {
+            return Err(Reason::OperandOfProduct);
+        };
+        if self.space != later.space {
+            return Err(Reason::OtherShape);
+        }
+        // Elements are computed row by row, which pays where rows are what lies together in memory.
+        let (extents, strides) = (self.space, anchor.input.strides());
+        let finer =
+            |(&extent, &stride): (&u64, &u64)| extent > 1 && stride < strides[usize::from(axis)];
+        if extents.extents().iter().zip(strides).any(finer) {
+            return Err(Reason::AcrossRows);
+        }
+        let mut views = self.uses.iter().flat_map(|u| &u.views);
+        if !views.any(|v| v.stored && v.view == anchor.input) {
+            return Err(Reason::OtherView(anchor.input.buffer));
+        }
+        match later.members.len() == 1 + anchor.after.len() {
+            true => Ok(()),
+            false => Err(Reason::TwoKernels), // it has elements computed before it already
+        }
     }
 
     /// Whether both look at some view alike, so that merging them saves a pass over it.
@@ -176,20 +289,26 @@ impl Group {
 }
 
 impl BufferUse {
+    /// The same, after the reduction or matrix product.
+    fn after(mut self) -> Self {
+        self.views.iter_mut().for_each(|v| v.when = When::After);
+        self
+    }
+
     fn then(&self, later: &BufferUse) -> Result<BufferUse, Reason> {
         let mut merged = self.clone();
         merged.users += later.users;
         merged.handed_over |= later.handed_over;
         for new in &later.views {
             let clash = self.views.iter().any(|old| {
-                old.view != new.view
+                (old.view != new.view || old.when != new.when)
                     && (old.stored || new.stored)
                     && old.view.region().overlaps(&new.view.region())
             });
             if clash {
                 return Err(Reason::OtherView(self.buffer));
             }
-            match merged.views.iter_mut().find(|old| old.view == new.view) {
+            match merged.views.iter_mut().find(|v| v.view == new.view && v.when == new.when) {
                 Some(old) => {
                     merged.handed_over |= old.stored && new.loaded;
                     old.loaded |= new.loaded && !old.stored;

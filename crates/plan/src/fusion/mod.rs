@@ -26,8 +26,8 @@ mod find;
 mod group;
 
 use phonograph_graph::{
-    Access, Arg, BufferId, BufferRole, ComputeGraph, KernelNode, KernelRef, MAX_EXPR_OPS, Node,
-    NodeId, NodeKind, Rebuild, Region, View,
+    Access, Arg, BufferId, BufferRole, ComputeGraph, FusedKernel, KernelNode, KernelRef,
+    MAX_EXPR_OPS, Node, NodeId, NodeKind, Rebuild, Region, View,
 };
 
 use crate::analysis::{Outlasts, outlasting};
@@ -48,13 +48,21 @@ pub struct FusionOptions {
     pub max_ops: usize,
     /// Operands in memory of a merged kernel, at most. Backends differ in what they can bind.
     pub max_operands: usize,
+    /// Whether reductions are merged with what computes their elements, and they and matrix products with what is done to
+    /// their results.
+    pub library: bool,
     /// Kernels that do not depend on one another are merged up to this many elements; 0 for never.
     pub independent_elements: u64,
 }
 
 impl Default for FusionOptions {
     fn default() -> Self {
-        Self { max_ops: MAX_EXPR_OPS / 4, max_operands: 32, independent_elements: 4096 }
+        Self {
+            max_ops: MAX_EXPR_OPS / 4,
+            max_operands: 32,
+            library: true,
+            independent_elements: 4096,
+        }
     }
 }
 
@@ -90,6 +98,9 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
     let uses = Uses::new(graph);
     let mut groups = Groups::new(graph, &uses.counts, options);
     groups.merge_dependent();
+    if options.library {
+        groups.merge_library();
+    }
     if options.independent_elements > 0 {
         groups.merge_independent(options.independent_elements);
     }
@@ -120,27 +131,62 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
 
 /// The node that does the work of all members, which are in topological order.
 fn merged(graph: &ComputeGraph, uses: &Uses, members: &[NodeId], group: &Group) -> Node {
-    let mut composer = Composer::default();
-    for &member in members {
-        let Some((kernel, expr)) = elementwise(graph, member) else { continue };
-        let (views, params): (Vec<Arg>, Vec<Arg>) =
-            kernel.args.iter().copied().partition(|arg| matches!(arg, Arg::View(..)));
-        composer.append(expr, &views.iter().filter_map(view_of).collect::<Vec<_>>(), &params);
-    }
-    let composed = composer
-        .finish(|view, loaded| !loaded || uses.is_read_after(view, members))
-        .expect("groups stay below the most operations, and what is stored last is not loaded");
-    let inputs = composed.inputs.iter().map(|&view| Arg::View(view, Access::Read));
-    let outputs = composed.outputs.iter().map(|&view| Arg::View(view, Access::Write));
-    let args: Vec<Arg> = inputs.chain(outputs).chain(composed.params).collect();
-    let config = graph.node(members[0]).kernel().map(|kernel| kernel.config);
-    let kernel = KernelNode {
-        kernel: KernelRef::Elementwise(composed.expr.into()),
-        config: config.expect("members are kernels"),
-        args: args.into(),
-        fusible: true,
+    let compose = |mut composer: Composer, part: &[NodeId], hand_over: Option<View>| {
+        for &member in part {
+            let Some((kernel, expr)) = elementwise(graph, member) else { continue };
+            let (views, params): (Vec<Arg>, Vec<Arg>) =
+                kernel.args.iter().copied().partition(|arg| matches!(arg, Arg::View(..)));
+            composer.append(expr, &views.iter().filter_map(view_of).collect::<Vec<_>>(), &params);
+        }
+        if let Some(view) = hand_over {
+            composer.hand_over(view);
+        }
+        composer
+            .finish(|view, loaded| !loaded || uses.is_read_after(view, members))
+            .expect("groups stay below the most operations, and what is stored last is not loaded")
     };
-    debug_assert!(composed.outputs.iter().all(|view| view.shape() == group.space));
+    let (kernel, reads, writes, params, config) = match &group.anchor {
+        None => {
+            let all = compose(Composer::default(), members, None);
+            let kernel = KernelRef::Elementwise(all.expr.into());
+            (kernel, all.inputs, all.outputs, all.params, members[0])
+        }
+        Some(anchor) => {
+            let is_after = |member: &NodeId| anchor.after.contains(member);
+            let (after, before): (Vec<NodeId>, Vec<NodeId>) =
+                members.iter().filter(|&&member| member != anchor.node).partition(|m| is_after(m));
+            let before = (!before.is_empty())
+                .then(|| compose(Composer::default(), &before, Some(anchor.input)));
+            let after =
+                (!after.is_empty()).then(|| compose(Composer::seed(anchor.result), &after, None));
+            let own = graph.node(anchor.node).kernel();
+            let own = own.into_iter().flat_map(group::views);
+            let mut reads = match &before {
+                Some(before) => before.inputs.clone(),
+                None => own.filter(|(_, stored)| !stored).map(|(view, _)| view).collect(),
+            };
+            reads.extend(after.iter().flat_map(|after| &after.inputs[1..]));
+            let mut writes: Vec<View> = before.iter().flat_map(|b| b.outputs.clone()).collect();
+            match &after {
+                Some(after) => writes.extend(&after.outputs),
+                None => writes.push(anchor.result),
+            }
+            let parts = [&before, &after].into_iter().flatten();
+            let params = parts.flat_map(|part| part.params.clone()).collect();
+            let fused = FusedKernel {
+                library: anchor.library,
+                before: before.map(|before| before.expr),
+                after: after.map(|after| after.expr),
+            };
+            (KernelRef::Fused(fused.into()), reads, writes, params, anchor.node)
+        }
+    };
+    let reads = reads.into_iter().map(|view| Arg::View(view, Access::Read));
+    let writes = writes.into_iter().map(|view| Arg::View(view, Access::Write));
+    let args = reads.chain(writes).chain(params).collect();
+    let config = graph.node(config).kernel().map(|kernel| kernel.config);
+    let config = config.expect("members are kernels");
+    let kernel = KernelNode { kernel, config, args, fusible: true };
     Node { name: name(graph, members).into(), kind: NodeKind::Kernel(kernel), stream: None }
 }
 

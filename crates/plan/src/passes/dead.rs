@@ -138,7 +138,7 @@ fn why_kind_stays(kind: &NodeKind) -> Option<Reason> {
                 };
                 (!kernel.args.iter().any(writes)).then_some(Reason::NoResult)
             }
-            KernelRef::Elementwise(_) | KernelRef::Library(_) => None,
+            KernelRef::Elementwise(_) | KernelRef::Library(_) | KernelRef::Fused(_) => None,
         },
         NodeKind::Host(_) => Some(Reason::HostFunction),
         NodeKind::EventRecord(_) | NodeKind::EventWait(_) => Some(Reason::Event),

@@ -148,6 +148,14 @@ pub enum Reason {
     Carried(BufferId),
     /// It, or a neighbour, uses this buffer through another view: all elements must be there before one is looked at.
     OtherView(BufferId),
+    /// A merged kernel has one reduction or matrix product, and this would be the second.
+    TwoKernels,
+    /// It computes an operand of a matrix product, every element of which is read many times.
+    OperandOfProduct,
+    /// It computes what a reduction reads across rows.
+    AcrossRows,
+    /// The matrix product before it does not store densely.
+    NotPacked,
     /// It has another shape than its neighbour.
     OtherShape,
     /// Something between it and its neighbour cannot be merged with both.
@@ -199,6 +207,10 @@ impl fmt::Display for Reason {
             Reason::OtherView(buffer) => {
                 write!(f, "its neighbour uses {buffer} through another view")
             }
+            Reason::TwoKernels => f.write_str("its neighbour has a reduction or product already"),
+            Reason::OperandOfProduct => f.write_str("computes an operand of a matrix product"),
+            Reason::AcrossRows => f.write_str("computes what a reduction reads across rows"),
+            Reason::NotPacked => f.write_str("its neighbour does not store densely"),
             Reason::OtherShape => f.write_str("its neighbour has another shape"),
             Reason::PathAround => {
                 f.write_str("what lies between it and its neighbour cannot be merged")

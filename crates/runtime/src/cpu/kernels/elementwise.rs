@@ -27,20 +27,30 @@ pub(super) struct Elementwise {
     tiles: u32,
 }
 
+/// A tensor of an expression: which operand of the node it is, and how it is seen.
+pub(super) type Seen = (usize, View);
+
 impl Elementwise {
     /// `views` are the inputs, then the outputs, as the graph has checked them.
     pub(super) fn new(expr: &Expr, views: &[View]) -> Result<Self, PrepareError> {
-        let inputs = expr.inputs().len();
+        let seen: Vec<Seen> = views.iter().copied().enumerate().collect();
         // Visited in the order in which the first output lies in memory.
-        let outputs_first: Vec<View> =
-            views[inputs..].iter().chain(&views[..inputs]).copied().collect();
-        let (space, mut strides, axes) = Space::new(&outputs_first);
-        strides.rotate_left(views.len() - inputs);
-        let tensors = views
+        Self::part(expr, &seen, expr.inputs().len())
+    }
+
+    /// An expression that is part of a node: the inputs, then the outputs. Visited in the order in which the tensor at
+    /// place `first` of them lies in memory.
+    pub(super) fn part(expr: &Expr, seen: &[Seen], first: usize) -> Result<Self, PrepareError> {
+        let mut views: Vec<View> = seen.iter().map(|&(_, view)| view).collect();
+        views.swap(0, first);
+        let (space, mut strides, axes) = Space::new(&views);
+        views.swap(0, first);
+        strides.swap(0, first);
+        let views = views.as_slice();
+        let tensors = seen
             .iter()
             .zip(strides)
-            .enumerate()
-            .map(|(operand, (view, strides))| Tensor::new(operand, view, strides))
+            .map(|((operand, view), strides)| Tensor::new(*operand, view, strides))
             .collect::<Result<Box<[_]>, _>>()?;
         let code = compile(Level::detect(), expr, views, &space, &tensors, &axes);
         // Tiles of about the target cost, in whole blocks, and few enough to count.
@@ -58,6 +68,11 @@ impl Elementwise {
         (self.space.elements as u64).saturating_mul(self.code.cost_ps) / 1000
     }
 
+    /// How long an element takes, in picoseconds.
+    pub(super) fn cost_ps(&self) -> u64 {
+        self.code.cost_ps
+    }
+
     pub(super) fn scratch_bytes(&self) -> usize {
         self.code.scratch_bytes
     }
@@ -67,10 +82,25 @@ impl Elementwise {
     pub(super) unsafe fn run(&self, on: &Operands<'_>, tiles: Range<u32>, scratch: &mut Scratch) {
         let from = tiles.start as usize * self.tile;
         let to = (tiles.end as usize * self.tile).min(self.space.elements);
-        if from >= to {
-            return;
+        if from < to {
+            let registers = scratch.get(self.code.scratch_bytes);
+            // SAFETY: the caller's promise; the elements exist.
+            unsafe { self.run_elements(on, from..to, registers) }
         }
-        let (registers, block) = (scratch.get(self.code.scratch_bytes), self.code.block);
+    }
+
+    /// Runs some elements, at least one, counted in the order in which they are visited.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); the elements exist, `registers` is [`scratch_bytes`](Self::scratch_bytes) of memory
+    /// aligned to a cache line, of this worker alone.
+    pub(super) unsafe fn run_elements(
+        &self,
+        on: &Operands<'_>,
+        elements: Range<usize>,
+        registers: *mut u8,
+    ) {
+        let (from, to, block) = (elements.start, elements.end, self.code.block);
         for OnceStep { step, wide } in &self.code.once {
             let n = if *wide { block.min(self.space.elements) } else { 1 };
             // SAFETY: the caller's promise; there is an element at 0; registers hold a block.

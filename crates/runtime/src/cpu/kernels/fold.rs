@@ -16,10 +16,15 @@ const LANES: usize = 32;
 /// The most neighbouring outputs that one call reduces.
 pub(super) const COLUMNS: usize = 32;
 
+/// Computes elements of a row when they are wanted.
+pub(super) type Source<'a> = dyn Fn(usize, usize) -> *const u8 + 'a;
+
 /// Some neighbouring outputs and a segment of the axis to reduce for each.
-pub(super) struct Job {
+pub(super) struct Job<'a> {
     /// The first element, of the first output.
     pub src: *const u8,
+    /// Gives the elements of each chunk of the row instead of `src`: `(start within the segment, elements)`, side by side.
+    pub source: Option<&'a Source<'a>>,
     /// Elements from one to the next along the axis.
     pub along: usize,
     /// Elements from one output's to the next one's.
@@ -40,15 +45,15 @@ pub(super) struct Job {
 #[derive(Clone, Copy)]
 pub(super) struct FoldFns {
     /// Reduces one output; writes the result.
-    pub row: unsafe fn(&Job),
+    pub row: unsafe fn(&Job<'_>),
     /// Reduces one output; writes a partial result.
-    pub row_partial: unsafe fn(&Job),
+    pub row_partial: unsafe fn(&Job<'_>),
     /// Reduces some outputs; writes the results.
-    pub columns: unsafe fn(&Job),
+    pub columns: unsafe fn(&Job<'_>),
     /// Reduces some outputs; writes partial results.
-    pub columns_partial: unsafe fn(&Job),
+    pub columns_partial: unsafe fn(&Job<'_>),
     /// Combines the `len` dense partial results at `src`; writes the result.
-    pub combine: unsafe fn(&Job),
+    pub combine: unsafe fn(&Job<'_>),
     /// Bytes of a partial result.
     pub partial_bytes: usize,
 }
@@ -194,15 +199,19 @@ fn combine_lanes<A: Copy>(lanes: &mut [A; LANES], merge: impl Fn(A, A) -> A) -> 
 /// # Safety
 /// The job's memory is valid and aligned for `F`; `dst` overlaps nothing that is read.
 #[inline(always)]
-unsafe fn row<F: Fold>(job: &Job) -> F::Acc {
+unsafe fn row<F: Fold>(job: &Job<'_>) -> F::Acc {
     let src = job.src.cast::<F::In>();
     let mut tree = Tree::<F::Acc, 5>::new(F::IDENTITY);
     for start in (0..job.len).step_by(CHUNK) {
         let n = CHUNK.min(job.len - start);
         let mut lanes = [F::IDENTITY; LANES];
+        let from = match job.source {
+            Some(source) => source(start, n).cast::<F::In>(),
+            None => src.wrapping_add(start * job.along),
+        };
         if job.along == 1 {
             // SAFETY: the caller's promise, at stride 1.
-            let chunk = unsafe { std::slice::from_raw_parts(src.add(start), n) };
+            let chunk = unsafe { std::slice::from_raw_parts(from, n) };
             let groups = chunk.chunks_exact(LANES);
             let rest = groups.remainder();
             let mut position = job.first + start;
@@ -217,11 +226,11 @@ unsafe fn row<F: Fold>(job: &Job) -> F::Acc {
                 position += 1;
             }
         } else {
-            for i in start..start + n {
+            for i in 0..n {
                 // SAFETY: the caller's promise covers every element of the segment.
-                let value = unsafe { *src.add(i * job.along) };
-                let lane = &mut lanes[(i - start) % LANES];
-                *lane = F::merge(*lane, F::lift(value, job.first + i));
+                let value = unsafe { *from.add(i * job.along) };
+                let lane = &mut lanes[i % LANES];
+                *lane = F::merge(*lane, F::lift(value, job.first + start + i));
             }
         }
         tree.push(combine_lanes(&mut lanes, F::merge), F::merge);
@@ -281,7 +290,7 @@ unsafe fn columns<F: Fold>(job: &Job, mut emit: impl FnMut(usize, F::Acc)) {
 
 /// # Safety
 /// `src` holds `len` partial results; `dst` is as for [`row`].
-unsafe fn combine<F: Fold>(job: &Job) {
+unsafe fn combine<F: Fold>(job: &Job<'_>) {
     let mut tree = Tree::<F::Acc, 48>::new(F::IDENTITY);
     for i in 0..job.len {
         // SAFETY: the caller's promise; partial results were written by the loops of the same `F`.
@@ -294,7 +303,7 @@ unsafe fn combine<F: Fold>(job: &Job) {
 /// # Safety
 /// As for [`row`].
 #[inline(always)]
-unsafe fn run<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job) {
+unsafe fn run<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job<'_>) {
     let emit = |column: usize, acc: F::Acc| {
         let at = column * job.dst_stride;
         // SAFETY: the caller's promise: `dst` holds a result, partial or not, for each output.
@@ -310,20 +319,20 @@ unsafe fn run<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job) {
     unsafe { if ROW { emit(0, row::<F>(job)) } else { columns::<F>(job, emit) } }
 }
 
-unsafe fn run_base<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job) {
+unsafe fn run_base<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe { run::<F, ROW, PARTIAL>(job) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn run_avx2<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job) {
+unsafe fn run_avx2<F: Fold, const ROW: bool, const PARTIAL: bool>(job: &Job<'_>) {
     // SAFETY: the caller's promise; the level was detected.
     unsafe { run::<F, ROW, PARTIAL>(job) }
 }
 
 fn fns<F: Fold>(level: Level) -> FoldFns {
-    let (combine, partial_bytes) = (combine::<F> as unsafe fn(&Job), size_of::<F::Acc>());
+    let (combine, partial_bytes) = (combine::<F> as unsafe fn(&Job<'_>), size_of::<F::Acc>());
     match level {
         Level::Base => FoldFns {
             row: run_base::<F, true, false>,

@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use gemm::Parallelism;
-use phonograph_graph::{DType, View};
+use phonograph_graph::{DType, FusedKernel, View};
 
-use super::PrepareError;
+use super::part::Part;
 use super::tensor::{Operands, Tensor};
+use super::{PrepareError, Scratch};
 
 const TILE_FLOPS: u64 = 1 << 24;
 const SMALLEST_SIDE: usize = 128;
@@ -28,9 +29,18 @@ pub(super) struct MatMul {
     k: usize,
     tile_m: usize,
     tile_n: usize,
+    /// What is done to the product.
+    after: Option<Part>,
 }
 
 impl MatMul {
+    /// With work after it. The product of a tile is written to the workspace, packed, and used at once.
+    pub(super) fn fused(fused: &FusedKernel, views: &[View]) -> Result<Self, PrepareError> {
+        let library = fused.library_operands(views).expect("checked when the graph was built");
+        let after = fused.after.as_ref().map(|expr| Part::after(fused, expr, views, library[2]));
+        Ok(Self { after: after.transpose()?, ..Self::new(&library)? })
+    }
+
     pub(super) fn new(views: &[View]) -> Result<Self, PrepareError> {
         let operand = |index: usize| {
             let mut tensor = Tensor::of(index, &views[index])?;
@@ -53,7 +63,8 @@ impl MatMul {
             let longer = if tile_m > tile_n { &mut tile_m } else { &mut tile_n };
             *longer = halved(*longer);
         }
-        Ok(Self { dtype: views[0].dtype, operands, batches, m, n, k, tile_m, tile_n })
+        let dtype = views[0].dtype;
+        Ok(Self { dtype, operands, batches, m, n, k, tile_m, tile_n, after: None })
     }
 
     fn grid(&self) -> (usize, usize) {
@@ -68,23 +79,36 @@ impl MatMul {
     pub(super) fn cost_ns(&self) -> u64 {
         // About 50 operations a nanosecond in f32 on one core with AVX2, half of that in f64.
         let rate = if self.dtype == DType::F32 { 50 } else { 25 };
-        self.batches as u64 * (flops(self.m, self.n, self.k) / rate + (self.m * self.n) as u64 / 4)
+        let elements = (self.m * self.n) as u64;
+        let after = self.after.as_ref().map_or(0, |after| elements * after.cost_ps() / 1000);
+        self.batches as u64 * (flops(self.m, self.n, self.k) / rate + elements / 4 + after)
+    }
+
+    /// The product, where it is not an operand.
+    pub(super) fn workspace_bytes(&self) -> usize {
+        let elements = self.batches * self.m * self.n;
+        self.after.as_ref().map_or(0, |_| elements * self.operands[2].size)
+    }
+
+    pub(super) fn scratch_bytes(&self) -> usize {
+        self.after.as_ref().map_or(0, Part::scratch_bytes)
     }
 
     /// # Safety
     /// See [`Prepared::run`](super::Prepared::run).
-    pub(super) unsafe fn run(&self, on: &Operands<'_>, tiles: Range<u32>) {
+    pub(super) unsafe fn run(&self, on: &Operands<'_>, tiles: Range<u32>, scratch: &mut Scratch) {
+        let registers = scratch.get(self.scratch_bytes());
         // SAFETY: the caller's promise, and the type is that of the views.
         unsafe {
             match self.dtype {
-                DType::F32 => self.run_as::<f32>(on, tiles),
-                DType::F64 => self.run_as::<f64>(on, tiles),
+                DType::F32 => self.run_as::<f32>(on, tiles, registers),
+                DType::F64 => self.run_as::<f64>(on, tiles, registers),
                 other => unreachable!("graphs have no matrix product of {other}"),
             }
         }
     }
 
-    unsafe fn run_as<T: Float>(&self, on: &Operands<'_>, tiles: Range<u32>) {
+    unsafe fn run_as<T: Float>(&self, on: &Operands<'_>, tiles: Range<u32>, registers: *mut u8) {
         let (rows, columns) = self.grid();
         let count = self.batches * rows * columns;
         for tile in tiles.start as usize..(tiles.end as usize).min(count) {
@@ -94,7 +118,11 @@ impl MatMul {
             let at = |operand: usize, row: usize, column: usize| {
                 let tensor = &self.operands[operand];
                 let [of_batch, of_row, of_column, ..] = tensor.strides;
-                let first = tensor.at(on, batch * of_batch + row * of_row + column * of_column);
+                let index = batch * of_batch + row * of_row + column * of_column;
+                let first = match (&self.after, operand) {
+                    (Some(_), 2) => on.workspace.wrapping_add(index * size_of::<T>()),
+                    _ => tensor.at(on, index),
+                };
                 (first.cast::<T>(), of_row as isize, of_column as isize)
             };
             let (a, a_row, a_column) = at(0, i, 0);
@@ -129,6 +157,14 @@ impl MatMul {
                         false,
                         Parallelism::None,
                     );
+                }
+                if let Some(after) = &self.after {
+                    // The product is packed: whole rows of a tile that is as wide as it are one run.
+                    let (rows, wide) = if n == self.n { (1, m * n) } else { (m, n) };
+                    for row in 0..rows {
+                        let first = (batch * self.m + i + row) * self.n + j;
+                        after.run(on, on.workspace, first..first + wide, registers);
+                    }
                 }
             }
         }

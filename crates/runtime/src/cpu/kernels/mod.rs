@@ -53,6 +53,7 @@ mod layout;
 mod math;
 mod matmul;
 mod ops;
+mod part;
 mod philox;
 mod reduce;
 mod rows;
@@ -191,6 +192,8 @@ impl Prepared {
     pub fn scratch_bytes(&self) -> usize {
         match &self.work {
             Work::Elementwise(elementwise) => elementwise.scratch_bytes(),
+            Work::Reduce(reduce) => reduce.scratch_bytes(),
+            Work::MatMul(matmul) => matmul.scratch_bytes(),
             _ => 0,
         }
     }
@@ -199,13 +202,14 @@ impl Prepared {
     pub fn workspace_bytes(&self) -> usize {
         match &self.work {
             Work::Reduce(reduce) => reduce.workspace_bytes(),
+            Work::MatMul(matmul) => matmul.workspace_bytes(),
             _ => 0,
         }
     }
 
     /// Whether [`finish`](Self::finish) does anything.
     pub fn needs_finish(&self) -> bool {
-        self.workspace_bytes() > 0
+        matches!(&self.work, Work::Reduce(reduce) if reduce.needs_finish())
     }
 
     /// Runs some tiles.
@@ -235,8 +239,8 @@ impl Prepared {
         unsafe {
             match &self.work {
                 Work::Elementwise(elementwise) => elementwise.run(on, tiles, scratch),
-                Work::Reduce(reduce) => reduce.run(on, tiles),
-                Work::MatMul(matmul) => matmul.run(on, tiles),
+                Work::Reduce(reduce) => reduce.run(on, tiles, scratch),
+                Work::MatMul(matmul) => matmul.run(on, tiles, scratch),
                 Work::Copy(copy) => copy.run(on, tiles),
                 Work::Fill(fill) => fill.run(on, tiles),
                 Work::Gather(gather) => return gather.run(on, tiles),
@@ -303,6 +307,13 @@ fn prepare_kernel(
         KernelRef::Library(LibraryKernel::Reduce { op, axis }) => {
             Work::Reduce(reduce::Reduce::new(*op, usize::from(*axis), &views[0], &views[1])?)
         }
+        KernelRef::Fused(fused) => match fused.library {
+            LibraryKernel::Reduce { op, axis } => {
+                Work::Reduce(reduce::Reduce::fused(fused, op, usize::from(axis), &views)?)
+            }
+            LibraryKernel::MatMul => Work::MatMul(matmul::MatMul::fused(fused, &views)?),
+            other => unreachable!("graphs have no fused {}", other.name()),
+        },
         KernelRef::Library(LibraryKernel::MatMul) => Work::MatMul(matmul::MatMul::new(&views)?),
         KernelRef::Library(LibraryKernel::Gather) => Work::Gather(rows::Gather::new(&views)?),
         KernelRef::Library(LibraryKernel::ScatterAdd) => {
