@@ -10,6 +10,7 @@ mod doctor;
 mod generate;
 mod input;
 mod plan;
+mod plan_memory;
 mod run;
 mod show;
 mod timeline;
@@ -36,6 +37,8 @@ enum Command {
     Show(show::Args),
     /// Streams, waits and memory for a graph.
     Plan(plan::Args),
+    /// Place lifetimes in memory.
+    PlanMemory(plan_memory::Args),
     /// Replay a graph with real data.
     Run(run::Args),
     /// Write a graph of known shape and any size.
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Show(args) => show::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::PlanMemory(args) => plan_memory::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Diff(args) => diff::run(&args),
