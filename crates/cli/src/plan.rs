@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail};
 use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Step, check};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::cost::{ASSUMED_NODE_NS, Overheads, assumed};
-use phonograph::plan::memory::{
-    self, Bound as LeastMemory, BoundKind, MemoryOptions, MemoryReport, Price,
-};
+use phonograph::plan::memory::{self, BoundKind, MemoryOptions, MemoryReport};
 use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation, simulate};
-use phonograph::plan::streams::{PlanOptions, StreamLimit, Synchronisations, synchronisations};
+use phonograph::plan::streams::{
+    PlanOptions, StreamLimit, Synchronisations, schedule_in, synchronisations,
+};
 use phonograph::report::perfetto;
 use phonograph::report::timeline::svg;
 use serde_json::json;
@@ -29,8 +29,7 @@ pub struct Args {
     /// What nodes cost, as `run --profile` writes it; without, every node is taken to cost the same.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// The most bytes for internal buffers: where the graph's own order needs more, order is added, and what that costs is
-    /// said.
+    /// The most bytes of memory for internal buffers; concurrency is given up where more would be needed.
     #[arg(long, value_name = "BYTES")]
     memory_budget: Option<u64>,
     #[command(flatten)]
@@ -71,9 +70,9 @@ struct Report<'a> {
     graph: &'a ComputeGraph,
     plan: &'a ExecutionPlan,
     schedule: &'a Schedule,
+    memory: &'a MemoryReport,
+    bound: memory::Bound,
     run: Simulation,
-    memory: MemoryReport,
-    least_memory: LeastMemory,
     measured: bool,
     /// Counted where concurrency is full; under a cap there is no such minimum.
     synchronisations: Option<Synchronisations>,
@@ -85,15 +84,13 @@ pub fn run(args: &Args) -> Result<Answer> {
     let measured = given.is_some();
     let Costs { nodes: costs, overheads } =
         given.unwrap_or_else(|| Costs { nodes: assumed(&graph), overheads: Overheads::default() });
-    let limits = MemoryOptions { bytes: args.memory_budget, costs: &costs, ..Default::default() };
-    let memory = memory::plan(&graph, &limits)?;
-    let options = PlanOptions {
-        streams: args.streams,
-        costs: Some(&costs),
-        overheads,
-        memory: Some(&memory),
-    };
-    let plan = ExecutionPlan::plan(&graph, &options)?;
+    let limited = MemoryOptions { bytes: args.memory_budget, ..MemoryOptions::default() };
+    let memory = memory::plan(&graph, &MemoryOptions { costs: &costs, ..limited })?;
+    let options =
+        PlanOptions { streams: args.streams, costs: Some(&costs), overheads, memory: limited };
+    // Without costs everything that may run side by side does, if the streams suffice.
+    let options = if measured { options } else { PlanOptions { costs: None, ..options } };
+    let plan = ExecutionPlan::with_schedule(&graph, schedule_in(&graph, &options, &memory)?)?;
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
     let violations = check(&graph, schedule);
     if let Some(first) = violations.first() {
@@ -102,11 +99,11 @@ pub fn run(args: &Args) -> Result<Answer> {
     let report = Report {
         title: title(&args.input.file),
         run: simulate(&graph, schedule, &costs, overheads),
-        least_memory: least_memory(&graph, memory.lower_bound)?,
-        memory,
         graph: &graph,
         plan: &plan,
         schedule,
+        memory: &memory,
+        bound: lower_bound(&graph, &memory)?,
         measured,
         synchronisations: (args.streams == StreamLimit::Full).then(|| synchronisations(&graph)),
     };
@@ -153,12 +150,12 @@ impl Report<'_> {
             "events": plan.event_count,
             "reuse_edges": schedule.reuse.len(),
             "pool_bytes": schedule.pool_bytes(),
-            "lower_bound_bytes": self.least_memory.bytes,
-            "lower_bound": bound_kind(self.least_memory.kind).0,
+            "lower_bound_bytes": self.bound.bytes,
+            "lower_bound": bound_kind(self.bound.kind),
             "memory_price": self.memory.price.map(|price| json!({
-                "pool_bytes_without": price.bytes_before,
-                "critical_path_ns_without": price.before,
+                "critical_path_before_ns": price.before,
                 "critical_path_ns": price.after,
+                "pool_bytes_before": price.bytes_before,
             })),
             "unshared_bytes": own_places(graph),
             "kernels": plan.kernel_count_original,
@@ -204,22 +201,22 @@ impl Report<'_> {
         line(
             "memory",
             format!(
-                "{} B pooled; at least {} B ({}), {} B if nothing were shared",
+                "{} B pooled; at least {} B ({} bound), {} B if nothing were shared",
                 schedule.pool_bytes(),
-                self.least_memory.bytes,
-                bound_kind(self.least_memory.kind).1,
+                self.bound.bytes,
+                bound_kind(self.bound.kind),
                 own_places(graph)
             ),
         );
-        if let Some(Price { before, after, bytes_before }) = self.memory.price {
+        if let Some(price) = self.memory.price {
             line(
                 "",
                 format!(
-                    "{} added for it, which saves {} B and makes the critical path {} instead of {}",
+                    "instead of {} B, for {} in the graph and a critical path of {}, not {}",
+                    price.bytes_before,
                     counted(schedule.reuse.len(), "edge"),
-                    bytes_before.saturating_sub(self.memory.memory.pool_bytes()),
-                    time(after),
-                    time(before),
+                    time(price.after),
+                    time(price.before)
                 ),
             );
         }
@@ -324,25 +321,24 @@ fn nodes_per_stream(schedule: &Schedule) -> Vec<usize> {
     counts
 }
 
-/// What any plan needs that adds no order, graphs inside included.
-fn least_memory(graph: &ComputeGraph, own: LeastMemory) -> Result<LeastMemory> {
-    let mut least = own;
+/// Bytes that the buffers of a graph and of those inside it need at least.
+fn lower_bound(graph: &ComputeGraph, own: &MemoryReport) -> Result<memory::Bound> {
+    let mut bound = own.lower_bound;
     for inner in graph.nodes().iter().flat_map(|node| node.kind.inner_graphs()) {
-        let own = memory::plan(inner, &MemoryOptions::default())?.lower_bound;
-        let LeastMemory { bytes, kind } = least_memory(inner, own)?;
-        least.bytes += bytes;
-        if kind == BoundKind::Level {
-            least.kind = kind;
+        // Nesting is bounded by building.
+        let inner = lower_bound(inner, &memory::plan(inner, &MemoryOptions::default())?)?;
+        bound.bytes = bound.bytes.saturating_add(inner.bytes);
+        if inner.kind == BoundKind::Level {
+            bound.kind = BoundKind::Level;
         }
     }
-    Ok(least)
+    Ok(bound)
 }
 
-/// How a lower bound was found: a word for machines, a few for people.
-const fn bound_kind(kind: BoundKind) -> (&'static str, &'static str) {
+const fn bound_kind(kind: BoundKind) -> &'static str {
     match kind {
-        BoundKind::Antichain => ("antichain", "exact for the graph's own order"),
-        BoundKind::Level => ("level", "by levels, so perhaps more"),
+        BoundKind::Antichain => "antichain",
+        BoundKind::Level => "level",
     }
 }
 
