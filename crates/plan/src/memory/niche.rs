@@ -512,7 +512,9 @@ impl<'a> Search<'a> {
                 if choices <= 1 {
                     return (niche, count, may_rise);
                 }
-                let score = choices as f64 / worth + floor as f64 / self.capacity as f64 * 1e-6;
+                // Of equals the lowest.
+                let score =
+                    choices as f64 / worth * (1.0 + floor as f64 / self.capacity as f64 * 1e-6);
                 if score < best.0 {
                     best = (score, niche, count, may_rise);
                 }
@@ -572,9 +574,9 @@ impl<'a> Search<'a> {
         let Niche { span, leftmost } = niche;
         let (left, right) = self.beside(part, span);
         let floor = self.floor[span.first as usize];
-        let prefer = match self.run % 3 {
+        let prefer = match self.run {
             1 => Prefer::Long,
-            2 => Prefer::Large,
+            run if run % 2 == 0 => Prefer::Large,
             _ => Prefer::Area,
         };
         let mut scored = std::mem::take(&mut self.scored);
@@ -596,7 +598,7 @@ impl<'a> Search<'a> {
         if self.run > FIXED_RUNS {
             for (value, _) in &mut scored {
                 let random = self.random.next();
-                if random.is_multiple_of(10) {
+                if random.is_multiple_of(20) {
                     *value += ((random >> 8) % 4000) as i64 - 2000;
                     if (random >> 40).is_multiple_of(4) {
                         *value = ((random >> 20) % 2_000_000) as i64 - 1_000_000;

@@ -2,7 +2,7 @@
 //!
 //! In: lifetimes, perhaps a capacity that is good enough, a budget. Out: offsets, their peak, and the lower bound.
 //!
-//! Sizes are divided by their greatest common divisor, lifetimes without bytes left out. Three ways to place, each where it pays:
+//! Sizes are divided by their greatest common divisor, lifetimes without bytes left out. Ways to place, each where it pays:
 //! a sweep along the time line that gives what starts the tightest gap (O(n log n), any size); first fit in several
 //! orders (O(n²), up to [`FIRST_FIT`] items); the complete search of `niche`, at the lower bound first, and between it and the best
 //! known peak in turn.
@@ -57,14 +57,22 @@ pub fn place(lifetimes: &Lifetimes, capacity: Option<u64>, budget: &mut Budget<'
         if complete || Layout::area(&pieces) > SEARCHED {
             return (best, complete);
         }
-        search(pieces, sections, enough, best, budget)
+        let layout = Layout::new(pieces, sections);
+        let best = dive(&layout, enough, best, budget);
+        search(&layout, enough, best, budget)
     })
 }
 
-/// Places lifetimes by the greedy methods of [`place`] alone; the budget bounds how many of them.
+/// Places lifetimes by the quick methods with which [`place`] begins; the budget bounds how many of them.
 pub fn greedy(lifetimes: &Lifetimes, budget: &mut Budget<'_>) -> Placement {
     scaled(lifetimes, None, |pieces, sections, enough| {
-        place_greedily(&pieces, sections, enough, budget)
+        let (best, complete) = place_greedily(&pieces, sections, enough, budget);
+        if complete || Layout::area(&pieces) > SEARCHED {
+            return (best, complete);
+        }
+        let best = dive(&Layout::new(pieces, sections), enough, best, budget);
+        let complete = best.peak <= enough;
+        (best, complete)
     })
 }
 
@@ -220,10 +228,26 @@ fn orders(pieces: &[Piece], sections: usize) -> impl Iterator<Item = Vec<u32>> {
     })
 }
 
-/// Runs at the lowest capacity in question, and between it and the best peak in turn, until one of them is settled.
+/// One run each at capacities nearer and nearer to what is enough, until one fails.
+fn dive(layout: &Layout, enough: u64, mut best: Placed, budget: &mut Budget<'_>) -> Placed {
+    for part in [4, 8, 16] {
+        let capacity = enough + enough / part;
+        if capacity >= best.peak {
+            continue;
+        }
+        let mut search = Search::new(layout, capacity);
+        if search.run(budget) != Outcome::Placed {
+            break;
+        }
+        best = best.better(placed(layout, search.offsets));
+    }
+    best
+}
+
+/// Runs at the lowest capacity in question, and between it and the best peak in turn, until one of them is settled: the
+/// best placement, and whether there is none lower.
 pub(super) fn search(
-    pieces: Vec<Piece>,
-    sections: usize,
+    layout: &Layout,
     enough: u64,
     mut best: Placed,
     budget: &mut Budget<'_>,
@@ -231,22 +255,21 @@ pub(super) fn search(
     /// Runs at the least peak that come first: they settle most instances.
     const AT_LEAST: u64 = 3;
     /// One run in so many is followed by one at a capacity between.
-    const BETWEEN: u64 = 4;
+    const BETWEEN: u64 = 8;
     /// Runs at the least peak before another capacity between is tried.
-    const TRIES: u64 = 8;
-    let layout = Layout::new(pieces, sections);
+    const TRIES: u64 = 64;
     // Nothing lower is needed or possible.
     let mut least = enough;
-    let mut low = Search::new(&layout, least);
+    let mut low = Search::new(layout, least);
     let mut between: Option<(u64, Search<'_>)> = None;
     // How near to the best peak the capacity between is, in halvings of the gap.
     let mut halvings = 1u32;
     for runs in 1.. {
         match low.run(budget) {
-            Outcome::Placed => return (placed(&layout, low.offsets), true),
+            Outcome::Placed => return (placed(layout, low.offsets), true),
             Outcome::Impossible => {
                 least += 1;
-                low = Search::new(&layout, least);
+                low = Search::new(layout, least);
             }
             Outcome::Stopped => {}
         }
@@ -256,15 +279,15 @@ pub(super) fn search(
             let (_, mut search) = between
                 .take()
                 .filter(|&(at, _)| at == capacity)
-                .unwrap_or_else(|| (capacity, Search::new(&layout, capacity)));
+                .unwrap_or_else(|| (capacity, Search::new(layout, capacity)));
             match search.run(budget) {
                 Outcome::Placed => {
-                    best = best.better(placed(&layout, search.offsets));
+                    best = best.better(placed(layout, search.offsets));
                     halvings = 1;
                 }
                 Outcome::Impossible => {
                     least = capacity + 1;
-                    low = Search::new(&layout, least);
+                    low = Search::new(layout, least);
                 }
                 Outcome::Stopped => {
                     between = Some((capacity, search));

@@ -175,7 +175,8 @@ fn refine(
             let above = best.peak.saturating_sub(base).div_ceil(align);
             // What search improves on; it is not looked at where the search finds nothing lower.
             let known = Placed { offsets: Vec::new(), peak: above };
-            let (found, all) = search(pieces, sections, room.div_ceil(align), known, budget);
+            let layout = Layout::new(pieces, sections);
+            let (found, all) = search(&layout, room.div_ceil(align), known, budget);
             let tried_all = all && packs;
             return match found.offsets.is_empty() {
                 true => (best, tried_all),
