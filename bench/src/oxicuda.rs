@@ -9,7 +9,8 @@
 use std::time::Instant;
 
 use phonograph_graph as ours;
-use phonograph_plan::{ExecutionPlan, PlanStep, memory};
+use phonograph_plan::memory::{self, MemoryOptions};
+use phonograph_plan::{ExecutionPlan, PlanStep};
 
 const SIZES: [u32; 5] = [1_000, 3_000, 10_000, 30_000, 100_000];
 const STREAMS: usize = 4;
@@ -97,7 +98,7 @@ fn phonograph(nodes: u32, edges: &Edges) -> Result<(Outcome, ours::ComputeGraph)
     let graph = graph?;
     let (plan, planned) = timed(|| ExecutionPlan::build(&graph, STREAMS));
     let planned = planned?;
-    let (memory, placed) = timed(|| memory::plan(&graph));
+    let (memory, placed) = timed(|| memory::plan(&graph, &MemoryOptions::default()));
     placed?;
     let schedule = planned.schedule().ok_or("a plan of a graph has a schedule")?;
     let launches =

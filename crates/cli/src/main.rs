@@ -11,6 +11,7 @@ mod generate;
 mod input;
 mod optimize;
 mod plan;
+mod plan_memory;
 mod run;
 mod show;
 mod timeline;
@@ -42,6 +43,8 @@ enum Command {
     View(view::Args),
     /// Streams, waits and memory for a graph.
     Plan(plan::Args),
+    /// Place lifetimes in memory.
+    PlanMemory(plan_memory::Args),
     /// Replay a graph with real data.
     Run(run::Args),
     /// Write a graph of known shape and any size.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Optimize(args) => optimize::run(&args),
         Command::View(args) => view::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::PlanMemory(args) => plan_memory::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -62,6 +62,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     } else {
         let mut text = format!("{}, proved by the checker\n", title(&args.input.file));
         text += &table(&figures);
+        text += "passes, with the ids of the graph that each of them got\n";
         for report in &reports {
             text += &format!("{report}\n");
         }

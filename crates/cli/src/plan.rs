@@ -1,15 +1,17 @@
 //! `phonograph plan`: streams, waits, memory and time for a graph, proved by the checker.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Space, Step, check};
+use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Step, check};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::cost::{ASSUMED_NODE_NS, Overheads, assumed};
+use phonograph::plan::memory::{self, BoundKind, MemoryOptions, MemoryReport};
 use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation, simulate};
-use phonograph::plan::streams::{PlanOptions, StreamLimit, Synchronisations, synchronisations};
+use phonograph::plan::streams::{
+    PlanOptions, StreamLimit, Synchronisations, schedule_in, synchronisations,
+};
 use phonograph::report::perfetto;
 use phonograph::report::timeline::svg;
 use serde_json::json;
@@ -27,6 +29,9 @@ pub struct Args {
     /// What nodes cost, as `run --profile` writes it; without, every node is taken to cost the same.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
+    /// The most bytes of memory for internal buffers; concurrency is given up where more would be needed.
+    #[arg(long, value_name = "BYTES")]
+    memory_budget: Option<u64>,
     #[command(flatten)]
     form: Form,
     /// Write to this file instead of standard output.
@@ -65,6 +70,8 @@ struct Report<'a> {
     graph: &'a ComputeGraph,
     plan: &'a ExecutionPlan,
     schedule: &'a Schedule,
+    memory: &'a MemoryReport,
+    bound: memory::Bound,
     run: Simulation,
     measured: bool,
     /// Counted where concurrency is full; under a cap there is no such minimum.
@@ -77,8 +84,13 @@ pub fn run(args: &Args) -> Result<Answer> {
     let measured = given.is_some();
     let Costs { nodes: costs, overheads } =
         given.unwrap_or_else(|| Costs { nodes: assumed(&graph), overheads: Overheads::default() });
-    let options = PlanOptions { streams: args.streams, costs: Some(&costs), overheads };
-    let plan = ExecutionPlan::plan(&graph, &options)?;
+    let limited = MemoryOptions { bytes: args.memory_budget, ..MemoryOptions::default() };
+    let memory = memory::plan(&graph, &MemoryOptions { costs: &costs, ..limited })?;
+    let options =
+        PlanOptions { streams: args.streams, costs: Some(&costs), overheads, memory: limited };
+    // Without costs everything that may run side by side does, if the streams suffice.
+    let options = if measured { options } else { PlanOptions { costs: None, ..options } };
+    let plan = ExecutionPlan::with_schedule(&graph, schedule_in(&graph, &options, &memory)?)?;
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
     let violations = check(&graph, schedule);
     if let Some(first) = violations.first() {
@@ -90,6 +102,8 @@ pub fn run(args: &Args) -> Result<Answer> {
         graph: &graph,
         plan: &plan,
         schedule,
+        memory: &memory,
+        bound: lower_bound(&graph, &memory)?,
         measured,
         synchronisations: (args.streams == StreamLimit::Full).then(|| synchronisations(&graph)),
     };
@@ -114,7 +128,9 @@ pub fn run(args: &Args) -> Result<Answer> {
 impl Report<'_> {
     fn json(&self) -> serde_json::Value {
         let Self { graph, plan, schedule, run, .. } = self;
-        let chain = run.chain.iter().map(
+        /// Links of the chain that are listed.
+        const LISTED: usize = 1000;
+        let chain = run.chain.iter().take(LISTED).map(
             |link| json!({ "node": link.node.0, "stream": link.stream.0, "held_by": held_by(link.held_by) }),
         );
         let synchronisations = self.synchronisations.map(|counts| {
@@ -134,7 +150,13 @@ impl Report<'_> {
             "events": plan.event_count,
             "reuse_edges": schedule.reuse.len(),
             "pool_bytes": schedule.pool_bytes(),
-            "lower_bound_bytes": lower_bound(graph),
+            "lower_bound_bytes": self.bound.bytes,
+            "lower_bound": bound_kind(self.bound.kind),
+            "memory_price": self.memory.price.map(|price| json!({
+                "critical_path_before_ns": price.before,
+                "critical_path_ns": price.after,
+                "pool_bytes_before": price.bytes_before,
+            })),
             "unshared_bytes": own_places(graph),
             "kernels": plan.kernel_count_original,
             "launches": plan.kernel_count_fused,
@@ -144,6 +166,7 @@ impl Report<'_> {
             "balanced_ns": run.balanced_ns(),
             "busy_ns": run.busy_ns,
             "bound": bound(run.bound).0,
+            "chain_nodes": run.chain.len(),
             "chain": chain.collect::<Vec<_>>(),
             "synchronisations": synchronisations,
             "checked": true,
@@ -178,12 +201,25 @@ impl Report<'_> {
         line(
             "memory",
             format!(
-                "{} B pooled; at least {} B, {} B if nothing were shared",
+                "{} B pooled; at least {} B ({} bound), {} B if nothing were shared",
                 schedule.pool_bytes(),
-                lower_bound(graph),
+                self.bound.bytes,
+                bound_kind(self.bound.kind),
                 own_places(graph)
             ),
         );
+        if let Some(price) = self.memory.price {
+            line(
+                "",
+                format!(
+                    "instead of {} B, for {} in the graph and a critical path of {}, not {}",
+                    price.bytes_before,
+                    counted(schedule.reuse.len(), "edge"),
+                    time(price.after),
+                    time(price.before)
+                ),
+            );
+        }
         let (original, fused) = (plan.kernel_count_original, plan.kernel_count_fused);
         line("launches", format!("{fused} of {}", counted(original, "kernel")));
         let costs = match self.measured {
@@ -285,26 +321,25 @@ fn nodes_per_stream(schedule: &Schedule) -> Vec<usize> {
     counts
 }
 
-/// Bytes that no plan can do without: in each space and graph the internal buffers of the node that names the most.
-fn lower_bound(graph: &ComputeGraph) -> u64 {
-    let mut most: BTreeMap<Space, u64> = BTreeMap::new();
-    for node in graph.node_ids() {
-        let mut named: Vec<_> = graph.operands(node).iter().map(|(r, _)| r.buffer).collect();
-        named.sort_unstable();
-        named.dedup();
-        let mut own: BTreeMap<Space, u64> = BTreeMap::new();
-        for buffer in named.into_iter().map(|buffer| graph.buffer(buffer)) {
-            if buffer.role == BufferRole::Internal {
-                *own.entry(buffer.space).or_default() += buffer.bytes;
-            }
-        }
-        for (space, bytes) in own {
-            let most = most.entry(space).or_default();
-            *most = bytes.max(*most);
+/// Bytes that the buffers of a graph and of those inside it need at least.
+fn lower_bound(graph: &ComputeGraph, own: &MemoryReport) -> Result<memory::Bound> {
+    let mut bound = own.lower_bound;
+    for inner in graph.nodes().iter().flat_map(|node| node.kind.inner_graphs()) {
+        // Nesting is bounded by building.
+        let inner = lower_bound(inner, &memory::plan(inner, &MemoryOptions::default())?)?;
+        bound.bytes = bound.bytes.saturating_add(inner.bytes);
+        if inner.kind == BoundKind::Level {
+            bound.kind = BoundKind::Level;
         }
     }
-    let inner = graph.nodes().iter().flat_map(|node| node.kind.inner_graphs());
-    most.values().sum::<u64>() + inner.map(lower_bound).sum::<u64>()
+    Ok(bound)
+}
+
+const fn bound_kind(kind: BoundKind) -> &'static str {
+    match kind {
+        BoundKind::Antichain => "antichain",
+        BoundKind::Level => "level",
+    }
 }
 
 /// Bytes of internal buffers at every depth, each in a place of its own.

@@ -225,6 +225,39 @@ fn generated_graphs_run_are_measured_and_planned_with_what_was_measured() {
     }
 }
 
+/// Pairs of kernels, each over a buffer of its own, that may all run side by side.
+#[test]
+fn plan_trades_concurrency_for_memory() {
+    let names = |form: &dyn Fn(u32) -> String| (0..4).map(form).collect::<Vec<_>>().join(",");
+    let buffers = names(&|i| format!(r#"{{"name":"b{i}","bytes":1024}}"#));
+    let kernel = |i: u32, access: &str| {
+        format!(
+            r#"{{"name":"{access}{i}","kernel":{{"args":[{{"buffer":"b{i}","access":"{access}"}}]}}}}"#
+        )
+    };
+    let nodes = names(&|i| kernel(i, "write") + "," + &kernel(i, "read"));
+    let edges = names(&|i| format!(r#"["write{i}","read{i}"]"#));
+    let graph = format!(
+        r#"{{"phonograph":1,"graph":{{"buffers":[{buffers}],"nodes":[{nodes}],"edges":[{edges}]}}}}"#
+    );
+    let plan = |args: &[&str]| {
+        let output = on_file(graph.as_bytes(), "plan", &[&["--json"], args].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let free = plan(&[]);
+    assert_eq!((&free["pool_bytes"], &free["lower_bound_bytes"]), (&4096.into(), &4096.into()));
+    assert_eq!(free["memory_price"], serde_json::Value::Null);
+    let tight = plan(&["--memory-budget", "2048"]);
+    assert_eq!((&tight["pool_bytes"], &tight["checked"]), (&2048.into(), &true.into()));
+    assert!(tight["reuse_edges"].as_u64().unwrap() > 0, "{tight}");
+    assert_eq!(tight["memory_price"]["pool_bytes_before"], 4096);
+    let text = on_file(graph.as_bytes(), "plan", &["--memory-budget", "2048"]);
+    assert!(stdout(&text).contains("instead of 4096 B"), "{text:?}");
+    let none = on_file(graph.as_bytes(), "plan", &["--memory-budget", "1"]);
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
+}
+
 #[test]
 fn run_replays_with_real_data() {
     let mut x = tempfile::NamedTempFile::new().unwrap();

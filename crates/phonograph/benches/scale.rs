@@ -8,8 +8,9 @@
 use std::time::Instant;
 
 use phonograph::graph::{
-    Adjacency, ComputeGraph, DType, Edge, Expr, Extent, GraphBuilder, MemsetNode, NodeId, Pitched,
-    Region, Target, View, check, check_rewrite, from_json, lost_order, races, to_json,
+    Access, Adjacency, Arg, ComputeGraph, DType, Edge, Expr, Extent, GraphBuilder, MemsetNode,
+    NodeId, Pitched, Region, Target, View, check, check_rewrite, from_json, lost_order, races,
+    to_json,
 };
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{
@@ -101,7 +102,7 @@ fn reductions() {
     let far = [("window 1,000", 1_000), ("window 100,000", 100_000), ("uniform", NODES)];
     for (name, window) in far {
         for chain in [false, true] {
-            let also = if chain { ", one of them from the node before" } else { "" };
+            let also = if chain { " and a chain" } else { "" };
             let before = build(&edges(window, chain));
             let redundant =
                 timed(&format!("redundant edges, {name}{also}"), || redundant_edges(&before).len());
@@ -170,7 +171,8 @@ fn mixed() -> ComputeGraph {
         }
         let empty = b.add_barrier("join");
         b.add_elementwise("unread", scale.clone(), &[view(half)], &[], &[view(unread)]);
-        let named = b.add_kernel("use", 1, 32, 0).inputs([input]).outputs([output]).finish();
+        let updated = Arg::Region(part(output, 0, BYTES), Access::ReadWrite);
+        let named = b.add_kernel("use", 1, 32, 0).inputs([input]).arg(updated).finish();
         b.chain(&[stage, empty, named]).dep(stage, named);
         if let Some(last) = last {
             b.dep(last, stage);

@@ -104,7 +104,7 @@ fn plans(graph: &ComputeGraph, nodes: u32) {
         ("plan, full concurrency", StreamLimit::Full, None),
     ] {
         let overheads = if costs.is_some() { overheads } else { Overheads::default() };
-        let options = PlanOptions { streams, costs, overheads };
+        let options = PlanOptions { streams, costs, overheads, ..PlanOptions::at_most(1) };
         match timed(name, nodes, || schedule(graph, &options)) {
             Ok(found) => {
                 println!("   {} streams, {} waits", found.streams, found.wait_count());

@@ -126,6 +126,16 @@ pub enum PlanError {
         /// The size.
         bytes: u64,
     },
+    /// A limit on memory that is too low even if nodes run one at a time.
+    #[error(
+        "memory for internal buffers is limited to {limit} bytes, but needs {needed} even if nodes run one at a time"
+    )]
+    MemoryLimit {
+        /// The limit.
+        limit: u64,
+        /// What the better of two orders needs.
+        needed: u64,
+    },
     /// Nodes that could not be assigned to streams.
     #[error("assigning streams: {0}")]
     Lanes(#[from] LanesError),

@@ -96,6 +96,11 @@ impl<'a> Precedence<'a> {
         self.graph.incoming(b).take(MOST).any(|e| e.from == a && (e.data.is_full() || !full))
     }
 
+    /// Whether no answer is a no where the truth is a yes.
+    pub fn is_exact(&self) -> bool {
+        self.columns >= self.chains.length.len()
+    }
+
     /// The chain that `node` is on.
     pub fn chain(&self, node: NodeId) -> u32 {
         self.chains.chain[node.index()]
@@ -266,6 +271,7 @@ mod tests {
             let (start, wait) = brute(&graph);
             for (budget, exact) in [(BUDGET, true), (2 * count as usize, false), (1, false)] {
                 let index = Precedence::with_budget(&graph, budget);
+                let exact = exact || index.is_exact();
                 for (a, b) in graph.node_ids().flat_map(|a| graph.node_ids().map(move |b| (a, b))) {
                     for (said, is) in [
                         (index.before_start(a, b), start[b.index()][a.index()]),

@@ -2,9 +2,10 @@
 
 use phonograph_graph::{
     Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, ConditionalKind, DType, GraphBuilder,
-    NodeKind, Region, Schedule, Space, View, check,
+    NodeId, NodeKind, Region, Schedule, Space, Step, StreamId, View, check,
 };
-use phonograph_plan::memory::plan;
+use phonograph_plan::PlanError;
+use phonograph_plan::memory::{Bound, BoundKind, MemoryOptions, MemoryReport, Price, plan};
 use phonograph_plan::streams::{PlanOptions, schedule};
 
 /// Kernels as (reads, writes) on buffers of 256 bytes, in program order; the size of the pool.
@@ -83,16 +84,18 @@ fn each_space_has_its_pool_and_alignment_is_kept() {
         .flat_map(|&space| [declare(100, 4, space), declare(10, 4096, space)])
         .collect();
     b.add_kernel("k", 1, 32, 0).outputs(buffers).finish();
+    // The one that must lie at a multiple of 4096 first.
     let memory = checked(&b.build().unwrap()).memory;
     assert_eq!(memory.pools.keys().copied().collect::<Vec<_>>(), spaces);
-    assert!(memory.pools.values().all(|&bytes| bytes == 4106));
+    assert!(memory.pools.values().all(|&bytes| bytes == 112));
 }
 
 #[test]
 fn a_buffer_that_no_node_names_costs_nothing_beside_others() {
     assert_eq!(pool(2, &[(&[], &[0])]), 256);
     assert_eq!(pool(1, &[]), 256);
-    let empty = plan(&GraphBuilder::new().build().unwrap()).unwrap();
+    let empty = plan(&GraphBuilder::new().build().unwrap(), &MemoryOptions::default()).unwrap();
+    let empty = empty.memory;
     assert_eq!((empty.offsets.len(), empty.pool_bytes()), (0, 0));
 }
 
@@ -143,4 +146,89 @@ fn a_hundred_thousand_buffers_are_placed_in_time_and_mostly_shared() {
     let total: u64 = graph.buffers().iter().map(|buffer| buffer.bytes).sum();
     let schedule = checked(&graph);
     assert!(schedule.pool_bytes() * 50 < total, "{} of {total}", schedule.pool_bytes());
+}
+
+/// `branches` chains side by side, each of `length` kernels that write buffers of the given sizes in turn.
+fn branches(branches: usize, length: usize, bytes: &[usize]) -> ComputeGraph {
+    let mut b = GraphBuilder::new();
+    for _ in 0..branches {
+        let mut last = None;
+        for step in 0..length {
+            let out = b.alloc_buffer("t", bytes[step % bytes.len()]);
+            b.add_kernel("k", 1, 32, 0).inputs(last).outputs([out]).finish();
+            last = Some(out);
+        }
+    }
+    b.build().unwrap()
+}
+
+#[test]
+fn a_report_tells_how_far_the_plan_is_from_any() {
+    let check = |graph: &ComputeGraph, bytes, bound, complete| {
+        let report = plan(graph, &MemoryOptions::default()).unwrap();
+        assert_eq!(report.memory.pool_bytes(), bytes);
+        let kind = BoundKind::Antichain;
+        assert_eq!((report.lower_bound, report.complete), (Bound { bytes: bound, kind }, complete));
+        assert_eq!((report.reuse, report.price), (vec![], None));
+    };
+    check(&GraphBuilder::new().build().unwrap(), 0, 0, true);
+    check(&branches(3, 4, &[256]), 6 * 256, 6 * 256, true);
+    // One after another, but each new buffer is larger than any before: what is needed is the last two.
+    check(&branches(1, 6, &[256, 512, 768, 1024, 1280, 1536]), 1536 + 1280, 1536 + 1280, true);
+}
+
+#[test]
+fn without_steps_the_bound_is_that_of_levels() {
+    let graph = branches(1, 5, &[768, 256, 512]);
+    let report = plan(&graph, &MemoryOptions { steps: 0, ..Default::default() }).unwrap();
+    assert!(report.lower_bound.bytes <= report.memory.pool_bytes());
+    assert_eq!(report.lower_bound.bytes, 512 + 768);
+}
+
+/// One stream that runs the nodes in an order of the graph's edges and the reuse edges.
+fn in_order(graph: &ComputeGraph, report: &MemoryReport) -> Schedule {
+    let before = |node: NodeId| {
+        let added = report.reuse.iter().filter(move |(_, to)| *to == node).map(|&(from, _)| from);
+        graph.predecessors(node).iter().copied().chain(added)
+    };
+    let mut order: Vec<NodeId> = Vec::new();
+    let mut ran = vec![false; graph.node_count()];
+    while order.len() < graph.node_count() {
+        let ready = |node: &NodeId| !ran[node.index()] && before(*node).all(|n| ran[n.index()]);
+        let node = graph.node_ids().find(ready).expect("reuse edges close no cycle");
+        ran[node.index()] = true;
+        order.push(node);
+    }
+    Schedule {
+        steps: order.into_iter().map(|node| Step::run(node, StreamId(0))).collect(),
+        reuse: report.reuse.clone(),
+        memory: report.memory.clone(),
+        ..Schedule::sequential(graph)
+    }
+}
+
+#[test]
+fn a_limit_on_bytes_is_met_by_ordering_and_priced() {
+    // Four branches of three kernels: 8 buffers at once, or 2 if one branch runs after another.
+    let graph = branches(4, 3, &[256]);
+    let check = |bytes: u64, edges: usize, after: u64| {
+        let options = MemoryOptions { bytes: Some(bytes), ..Default::default() };
+        let report = plan(&graph, &options).unwrap();
+        assert!(report.memory.pool_bytes() <= bytes);
+        assert_eq!(check_schedule(&graph, &report), []);
+        assert_eq!(report.reuse.len(), edges, "{:?}", report.reuse);
+        let price = Price { before: 3, after, bytes_before: 8 * 256 };
+        assert_eq!(report.price, (edges > 0).then_some(price));
+    };
+    check(8 * 256, 0, 3);
+    check(6 * 256, 2, 6);
+    check(4 * 256, 4, 6);
+    check(2 * 256, 6, 12);
+    let options = MemoryOptions { bytes: Some(511), ..Default::default() };
+    let error = PlanError::MemoryLimit { limit: 511, needed: 512 };
+    assert_eq!(plan(&graph, &options), Err(error));
+}
+
+fn check_schedule(graph: &ComputeGraph, report: &MemoryReport) -> Vec<phonograph_graph::Violation> {
+    check(graph, &in_order(graph, report))
 }

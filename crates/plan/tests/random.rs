@@ -6,9 +6,10 @@ use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
 use phonograph_graph::{
     Access, Arg, BufferId, BufferRole, ComputeGraph, Edge, EdgeData, GraphBuilder, MemoryPlan,
-    NodeId, Region, Step, check,
+    NodeId, Region, Schedule, Step, StreamId, check,
 };
-use phonograph_plan::{ExecutionPlan, lower};
+use phonograph_plan::memory::{self, BoundKind, MemoryOptions};
+use phonograph_plan::{ExecutionPlan, PlanError, lower};
 
 /// Regions are whole units of this many bytes.
 const UNIT: u64 = 128;
@@ -168,7 +169,7 @@ fn buffers_of_a_random_graph_share_bytes_only_when_one_is_wholly_before_the_othe
     let (mut shared, mut could) = (0, 0);
     arbtest(|u| {
         let graph = graph(u)?;
-        let plan = phonograph_plan::memory::plan(&graph).unwrap();
+        let plan = memory::plan(&graph, &MemoryOptions::default()).unwrap().memory;
         let order = order(&graph);
         let internal: Vec<Live> = (0..graph.buffers().len())
             .map(BufferId::from_index)
@@ -193,6 +194,99 @@ fn buffers_of_a_random_graph_share_bytes_only_when_one_is_wholly_before_the_othe
     .budget_ms(1000);
     // The planner is held to using what it may, not only to keeping off what it may not.
     assert!(shared * 4 > could, "{shared} of {could} pairs share bytes");
+}
+
+#[test]
+fn the_lower_bound_of_a_random_graph_is_the_heaviest_set_that_must_lie_apart() {
+    let mut exact = 0;
+    arbtest(|u| {
+        let graph = graph(u)?;
+        let options = MemoryOptions { steps: u.int_in_range(0..=20_000)?, ..Default::default() };
+        let report = memory::plan(&graph, &options).unwrap();
+        let bound = report.lower_bound;
+        assert!(bound.bytes <= report.memory.pool_bytes());
+        let order = order(&graph);
+        let internal: Vec<(Live, u64)> = (0..graph.buffers().len())
+            .map(BufferId::from_index)
+            .filter(|&b| graph.buffer(b).role == BufferRole::Internal)
+            .filter_map(|b| Some((live(&graph, &order, &report.memory, b)?, graph.buffer(b).bytes)))
+            .collect();
+        let spaces: BTreeSet<_> = graph.buffers().iter().map(|b| b.space).collect();
+        if internal.len() > 12 || spaces.len() > 1 {
+            return Ok(());
+        }
+        let before = |a: &Live, b: &Live| {
+            a.shares
+                && b.shares
+                && b.users.iter().all(|y| a.users.is_subset(&order.start[y.index()]))
+        };
+        let apart = |subset: u32| {
+            let chosen: Vec<&(Live, u64)> = (0..internal.len())
+                .filter(|i| subset >> i & 1 == 1)
+                .map(|i| &internal[i])
+                .collect();
+            let all = chosen.iter().all(|(a, _)| chosen.iter().all(|(b, _)| !before(a, b)));
+            all.then(|| chosen.iter().map(|(_, bytes)| bytes).sum::<u64>())
+        };
+        let heaviest = (0..1 << internal.len()).filter_map(apart).max().unwrap_or(0);
+        let unused = graph.buffers().iter().filter(|b| b.role == BufferRole::Internal);
+        let largest = unused.map(|b| b.bytes).max().unwrap_or(0);
+        assert!(bound.bytes <= heaviest.max(largest), "{bound:?} {internal:?}");
+        if bound.kind == BoundKind::Antichain {
+            exact += 1;
+            let places = &report.memory;
+            assert_eq!(bound.bytes, heaviest.max(largest), "{internal:?} {places:?}");
+        }
+        Ok(())
+    })
+    .budget_ms(1000);
+    assert!(exact > 10, "{exact}");
+}
+
+#[test]
+fn a_random_graph_is_ordered_until_it_fits_a_limit() {
+    let (mut met, mut refused) = (0, 0);
+    arbtest(|u| {
+        let graph = graph(u)?;
+        let free = memory::plan(&graph, &MemoryOptions::default()).unwrap();
+        let limit = u.int_in_range(0..=free.memory.pool_bytes())?;
+        let options = MemoryOptions { bytes: Some(limit), ..Default::default() };
+        match memory::plan(&graph, &options) {
+            Ok(report) => {
+                met += u32::from(!report.reuse.is_empty());
+                assert!(report.memory.pool_bytes() <= limit);
+                if let Some(price) = report.price {
+                    assert!(price.after >= price.before && price.bytes_before > limit);
+                }
+                let mut b = GraphBuilder::new();
+                graph.nodes().iter().for_each(|_| {
+                    b.add_barrier("n");
+                });
+                graph.edges().for_each(|edge| {
+                    b.dep(edge.from, edge.to);
+                });
+                report.reuse.iter().for_each(|&(from, to)| {
+                    b.dep(from, to);
+                });
+                let ordered = b.build().expect("reuse edges close no cycle");
+                let step = |&node: &NodeId| Step::run(node, StreamId(0));
+                let schedule = Schedule {
+                    steps: ordered.topological_order().iter().map(step).collect(),
+                    reuse: report.reuse,
+                    memory: report.memory,
+                    ..Schedule::sequential(&graph)
+                };
+                assert_eq!(check(&graph, &schedule), [], "{graph:?}");
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(matches!(error, PlanError::MemoryLimit { needed, .. } if needed > limit));
+            }
+        }
+        Ok(())
+    })
+    .budget_ms(1000);
+    assert!(met > 5 && refused > 5, "{met} met, {refused} refused");
 }
 
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use phonograph_graph::{
 };
 use phonograph_plan::PlanError;
 use phonograph_plan::cost::Overheads;
+use phonograph_plan::memory::MemoryOptions;
 use phonograph_plan::simulate::{Bound, simulate};
 use phonograph_plan::streams::{PlanOptions, StreamLimit, schedule, synchronisations};
 
@@ -254,5 +255,26 @@ fn graphs_inside_nodes_are_scheduled_with_the_same_limits() {
         let schedule = schedule(&outer, &options).unwrap();
         assert_eq!(check(&outer, &schedule), []);
         assert_eq!(schedule.inner[&NodeId(0)][0].streams, streams);
+    }
+}
+
+/// Pairs of kernels, each over a buffer of its own, which may all run side by side, in memory for less than half of them.
+#[test]
+fn what_the_reuse_of_memory_adds_to_the_order_is_kept_with_no_wait_to_spare() {
+    for pairs in [4usize, 10] {
+        let mut b = GraphBuilder::new();
+        for pair in 0..pairs {
+            let buffer = b.alloc_buffer(&format!("b{pair}"), 1024);
+            b.add_kernel("write", 1, 32, 0).outputs([buffer]).finish();
+            b.add_kernel("read", 1, 32, 0).inputs([buffer]).finish();
+        }
+        let graph = b.build().unwrap();
+        for streams in [StreamLimit::AtMost(1), StreamLimit::AtMost(3), StreamLimit::Full] {
+            let memory = MemoryOptions { bytes: Some(2048), ..MemoryOptions::default() };
+            let options = PlanOptions { streams, memory, ..PlanOptions::at_most(1) };
+            let schedule = schedule(&graph, &options).unwrap();
+            assert!(schedule.pool_bytes() <= 2048 && !schedule.reuse.is_empty());
+            check_lean(&graph, &schedule);
+        }
     }
 }

@@ -106,7 +106,8 @@ impl Look {
         }));
         let mut sections =
             vec![Section::Graph(self.picture.clone()), Section::Timeline(self.timeline())];
-        sections.extend(self.trace.as_ref().and_then(Trace::timeline).map(Section::Timeline));
+        let recorded = self.trace.as_ref().and_then(|trace| trace.timeline(&self.picture));
+        sections.extend(recorded.map(Section::Timeline));
         let skyline = skyline_of(&self.graph, &self.schedule, "memory");
         sections.push(Section::Skyline(skyline));
         Page {

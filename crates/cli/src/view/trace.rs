@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use phonograph::graph::{ComputeGraph, NodeId};
 use phonograph::report::matching::{self, Matching};
+use phonograph::report::picture::Picture;
 use phonograph::report::profile::{self, Profile};
 use phonograph::report::timeline::Timeline;
 use serde_json::json;
@@ -69,10 +70,16 @@ impl Trace {
         lines
     }
 
-    /// When what ran in the first replay.
-    pub fn timeline(&self) -> Option<Timeline> {
+    /// When what ran in the first replay; what is critical in the picture is critical here.
+    pub fn timeline(&self, picture: &Picture) -> Option<Timeline> {
         let title = format!("recorded: {}, 1 of {}", self.name, self.found.replays.len());
-        self.found.replays.first().map(|replay| replay.timeline(&self.profile, &title))
+        let mut timeline = self.found.replays.first()?.timeline(&self.profile, &title);
+        for span in timeline.lanes.iter_mut().flat_map(|lane| &mut lane.spans) {
+            span.critical = span.node.is_some_and(|(group, node)| {
+                picture.groups[group.index()].nodes[node.index()].critical
+            });
+        }
+        Some(timeline)
     }
 
     /// The figures.

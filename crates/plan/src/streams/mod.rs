@@ -18,9 +18,7 @@ mod waits;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use phonograph_graph::{
-    ComputeGraph, GraphBuilder, MAX_STREAMS, MemoryPlan, NodeId, Schedule, StreamId,
-};
+use phonograph_graph::{ComputeGraph, GraphBuilder, MAX_STREAMS, NodeId, Schedule, StreamId};
 
 pub use cover::{Synchronisations, synchronisations};
 
@@ -28,7 +26,7 @@ use crate::analysis::levels;
 use crate::cost::{Overheads, assumed};
 use crate::error::PlanError;
 use crate::lanes::{LaneInput, Lanes, lane_candidates};
-use crate::memory::{self, MAX_POOL_BYTES};
+use crate::memory::{self, MAX_POOL_BYTES, MemoryOptions, MemoryReport};
 
 /// How many streams a schedule may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,14 +47,19 @@ pub struct PlanOptions<'a> {
     pub costs: Option<&'a [u64]>,
     /// What it costs to go from node to node and from stream to stream.
     pub overheads: Overheads,
+    /// How memory is planned, by the costs above.
+    pub memory: MemoryOptions<'a>,
 }
 
 impl PlanOptions<'_> {
-    /// At most so many streams; assumed costs, and hand-overs for free.
-    pub const fn at_most(streams: u32) -> Self {
-        let streams = StreamLimit::AtMost(streams);
-        let overheads = Overheads { replay_ns: 0, node_ns: 0, handover_ns: 0 };
-        Self { streams, costs: None, overheads }
+    /// At most so many streams; assumed costs, hand-overs for free, as much memory as it takes.
+    pub fn at_most(streams: u32) -> Self {
+        Self {
+            streams: StreamLimit::AtMost(streams),
+            costs: None,
+            overheads: Overheads::default(),
+            memory: MemoryOptions::default(),
+        }
     }
 }
 
@@ -81,17 +84,27 @@ impl PlanOptions<'_> {
 /// that many are asked for and could be used; [`PlanError::Costs`] for costs of another graph;
 /// [`PlanError::TooLarge`] for internal buffers beyond all addresses.
 pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Schedule, PlanError> {
-    if options.streams == StreamLimit::AtMost(0) {
-        return Err(PlanError::NoStreams);
-    }
-    if let Some(given) = options.costs.map(<[u64]>::len).filter(|&n| n != graph.node_count()) {
-        return Err(PlanError::Costs { given, nodes: graph.node_count() });
-    }
-    let Placed { memory, reuse } = place(graph)?;
-    let ordered = guaranteed(graph, &reuse)?;
+    refuse(graph, options)?;
+    // Memory first: what sharing bytes adds to the order, streams have to keep.
+    let by = MemoryOptions { costs: options.costs.unwrap_or(&[]), ..options.memory };
+    let planned = memory::plan(graph, &by)?;
+    schedule_in(graph, options, &planned)
+}
+
+/// [`schedule`] for a graph whose memory is planned already; [`PlanOptions::memory`] is for the graphs inside its nodes.
+///
+/// # Errors
+/// As for [`schedule`].
+pub fn schedule_in(
+    graph: &ComputeGraph,
+    options: &PlanOptions<'_>,
+    planned: &MemoryReport,
+) -> Result<Schedule, PlanError> {
+    refuse(graph, options)?;
+    let MemoryReport { memory, reuse, .. } = planned;
+    let ordered = guaranteed(graph, reuse)?;
     let costs = options.costs.map_or_else(|| Cow::from(assumed(graph)), Cow::from);
-    let (inner, pools) = inside(graph, options, memory.pool_bytes())?;
-    debug_assert!(pools <= MAX_POOL_BYTES);
+    let inner = inside(graph, options, memory.pool_bytes())?;
     let finished = |candidate: Candidate| Schedule {
         streams: candidate.streams,
         steps: waits::steps(&candidate.order, &candidate.stream, &candidate.waits),
@@ -129,15 +142,14 @@ pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Sched
     Ok(finished(cheapest.expect("there is one candidate at least")))
 }
 
-/// Where buffers lie, and the order that sharing bytes adds to the graph's.
-struct Placed {
-    memory: MemoryPlan,
-    reuse: Vec<(NodeId, NodeId)>,
-}
-
-/// Memory is planned first: what it adds to the order, streams have to keep.
-fn place(graph: &ComputeGraph) -> Result<Placed, PlanError> {
-    Ok(Placed { memory: memory::plan(graph)?, reuse: Vec::new() })
+fn refuse(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<(), PlanError> {
+    if options.streams == StreamLimit::AtMost(0) {
+        return Err(PlanError::NoStreams);
+    }
+    if let Some(given) = options.costs.map(<[u64]>::len).filter(|&n| n != graph.node_count()) {
+        return Err(PlanError::Costs { given, nodes: graph.node_count() });
+    }
+    Ok(())
 }
 
 /// The guaranteed order as a graph of full edges: streams make everything wait for completion.
@@ -160,18 +172,20 @@ fn guaranteed<'a>(
 
 type Inner = BTreeMap<NodeId, Vec<Schedule>>;
 
-/// The schedules of the graphs inside nodes, and the bytes of all pools.
+/// The schedules of the graphs inside nodes; `pools` are the bytes of those around them.
 fn inside(
     graph: &ComputeGraph,
     options: &PlanOptions<'_>,
     mut pools: u64,
-) -> Result<(Inner, u64), PlanError> {
+) -> Result<Inner, PlanError> {
     let mut inner = BTreeMap::new();
     for (index, node) in graph.nodes().iter().enumerate() {
         let graphs = node.kind.inner_graphs();
         if !graphs.is_empty() {
             // Graphs nest at most `MAX_NESTING` deep, which building them bounded.
-            let options = PlanOptions { costs: None, ..*options };
+            // What the limit on bytes leaves for them is not known, so they have none.
+            let memory = MemoryOptions { bytes: None, ..options.memory };
+            let options = PlanOptions { costs: None, memory, ..*options };
             let schedules = graphs.iter().map(|graph| schedule(graph, &options));
             let schedules: Vec<Schedule> = schedules.collect::<Result<_, _>>()?;
             for schedule in &schedules {
@@ -184,7 +198,7 @@ fn inside(
             inner.insert(NodeId::from_index(index), schedules);
         }
     }
-    Ok((inner, pools))
+    Ok(inner)
 }
 
 /// Nodes in issue order, on streams, with their waits in issue order.

@@ -158,7 +158,7 @@ function find(open = true) {
   hits = view()?.find(words) ?? [];
   hit = -1;
   hitCount.textContent = words.length ? (hits.length ? `${hits.length.toLocaleString('en')} found` : 'nothing found') : '';
-  results.replaceChildren(...hits.slice(0, 60).map((found, i) => make('li', {}, make('button', { tabindex: '-1', click: () => goTo(i) }, found.label.slice(0, 200), make('span', { class: 'note' }, found.note)))));
+  results.replaceChildren(...hits.slice(0, 60).map((found, i) => make('li', {}, make('button', { tabindex: '-1', click: () => goTo(i) }, make('span', { class: 'label' }, found.label), make('span', { class: 'note' }, found.note)))));
   if (hits.length > 60) results.append(make('li', { class: 'note' }, `… and ${hits.length - 60} more`));
   results.hidden = !open || !hits.length;
 }

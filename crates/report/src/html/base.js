@@ -94,7 +94,7 @@ function buttonList(heading, items) {
   if (!items.length) return undefined;
   const shown = items.slice(0, 100), list = make('ul', { class: 'links' });
   for (const { label, note, go, mark } of shown) {
-    list.append(make('li', {}, make('button', { click: go, class: mark }, label, note && make('span', { class: 'note' }, note))));
+    list.append(make('li', {}, make('button', { click: go, class: mark }, make('span', { class: 'label' }, label), note && make('span', { class: 'note' }, note))));
   }
   if (items.length > shown.length) list.append(make('li', { class: 'note' }, `… and ${items.length - shown.length} more`));
   return make('section', {}, make('h3', {}, `${heading} (${items.length.toLocaleString('en')})`), list);

@@ -182,6 +182,12 @@ class Graph {
     const { nodes, edges } = this.scene(), { camera } = this, k = camera.kx;
     const [left, top] = camera.toWorld(0, 0), [right, bottom] = camera.toWorld(camera.width, camera.height);
     const seen = thing => thing.right >= left && thing.left <= right && thing.bottom >= top && thing.top <= bottom;
+    if (!nodes.length) {
+      c.fillStyle = theme.muted;
+      c.font = `13px ${theme.sans}`;
+      c.fillText('This graph has no nodes.', 20, 60);
+      return;
+    }
     camera.enter(c);
     const hits = this.hits.size ? this.hits.get(this.group) ?? new Set() : null;
     this.drawEdges(c, edges, seen, k, hits);

@@ -165,6 +165,8 @@ class Times {
     c.rect(left, top, width + 16, height + 8);
     c.clip();
     c.font = `10.5px ${theme.mono}`;
+    // Beside what is chosen and what it touches, the rest steps back.
+    const near = this.selected && this.neighbours(this.selected), around = near && new Set([this.selected, ...near.before, ...near.after]);
     for (const lane of this.lanes) {
       let lastX = -Infinity, lastY = -1, lastName = null;
       for (const span of lane.spans) {
@@ -174,8 +176,8 @@ class Times {
         // Many in one pixel are drawn once.
         if (w <= 1 && span.y === lastY && x0 - lastX < 0.5 && span.name === lastName && span !== this.selected) continue;
         [lastX, lastY, lastName] = [x0, span.y, span.name];
-        const { fill, line, alpha } = this.colours(span), dim = this.hits && !this.hits.has(span) ? 0.25 : 1;
-        c.globalAlpha = dim * (w < 4 ? 1 : alpha ?? 1);
+        const { fill, line, alpha } = this.colours(span), dim = this.hits && !this.hits.has(span) ? 0.25 : around && !around.has(span) ? 0.45 : 1;
+        c.globalAlpha = dim * (w < 4 ? 0.75 : alpha ?? 1);
         c.fillStyle = w < 4 ? line : fill ?? line;
         c.fillRect(x0, y + 1, w, row - 3);
         c.globalAlpha = dim;

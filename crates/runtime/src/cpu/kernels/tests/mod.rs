@@ -1,6 +1,7 @@
 //! Every kind of work against the reference evaluator, for random shapes and strides and every way to run the tiles.
 
 mod elementwise;
+mod fused;
 mod library;
 mod memory;
 
