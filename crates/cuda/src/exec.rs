@@ -242,7 +242,7 @@ impl Exec {
             let Work::Kernel(launch) = &mut op.work else {
                 unreachable!("only kernels have scalar parameters")
             };
-            launch.values[index] = SmallVec::from_slice(&[word(value)]);
+            launch.values[index] = SmallVec::from_slice(&[value.to_bits()]);
             note(op, id, &mut self.changed);
         }
         Ok(())
@@ -418,21 +418,6 @@ impl std::fmt::Debug for Exec {
             .field("arenas", &self.arenas)
             .field("memory", &self.memory)
             .finish_non_exhaustive()
-    }
-}
-
-/// A scalar as a kernel's parameter: its bytes in the low end of a word.
-pub(crate) fn word(scalar: Scalar) -> u64 {
-    match scalar {
-        Scalar::F32(v) => v.to_bits().into(),
-        Scalar::F64(v) => v.to_bits(),
-        Scalar::F16(v) => v.to_bits().into(),
-        Scalar::BF16(v) => v.to_bits().into(),
-        Scalar::I32(v) => (v as u32).into(),
-        Scalar::I64(v) => v as u64,
-        Scalar::U32(v) => v.into(),
-        Scalar::U8(v) => v.into(),
-        Scalar::Bool(v) => v.into(),
     }
 }
 

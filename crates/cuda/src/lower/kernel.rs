@@ -17,7 +17,7 @@ use crate::bindings::InstantiateError;
 use crate::cuda::CompileError;
 use crate::device::{Device, zeroed};
 use crate::error::call;
-use crate::exec::{Faults, Launch, Use, Work, word};
+use crate::exec::{Faults, Launch, Use, Work};
 use crate::graph::{Dependencies, params_of};
 use crate::memory::Memory;
 use crate::module::Function;
@@ -87,7 +87,7 @@ impl Lowering<'_> {
                 Arg::Region(region, _) => {
                     (self.address(scope, index, region.buffer, region.offset), 8)
                 }
-                Arg::Scalar(scalar) => (word(scalar), scalar.dtype().size()),
+                Arg::Scalar(scalar) => (scalar.to_bits(), scalar.dtype().size()),
                 Arg::Slot(slot) => {
                     let dtype = scope.graph.slot(slot).dtype();
                     (self.slot(scope, index, slot), dtype.size())
@@ -182,7 +182,7 @@ impl Lowering<'_> {
             values.push(match param {
                 Param::View(view) => smallvec![self.view(scope, id, index, view)?],
                 Param::Scalar(at, _) => smallvec![match node.args[*at] {
-                    Arg::Scalar(scalar) => word(scalar),
+                    Arg::Scalar(scalar) => scalar.to_bits(),
                     Arg::Slot(slot) => self.slot(scope, index, slot),
                     Arg::View(..) | Arg::Region(..) => {
                         unreachable!("a scalar parameter is a scalar argument")
@@ -250,7 +250,7 @@ impl Lowering<'_> {
         let op = self.next_op();
         let slot = &mut self.scalar_slots[scope.slots[slot.index()].index()];
         slot.uses.push((op, index));
-        word(slot.value)
+        slot.value.to_bits()
     }
 
     fn launch(

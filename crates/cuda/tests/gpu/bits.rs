@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::case::{Case, check, cuda};
+use crate::case::{Case, check, cuda, fused_reduction, product_with_bias};
 use phonograph_graph::{
     BinaryOp, BufferId, CompareOp, ComputeGraph, DType, Expr, GraphBuilder, LibraryKernel, Op,
     ReduceOp, Schedule, UnaryOp, ValueId, View,
@@ -361,5 +361,38 @@ fn products_are_within_their_error() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn work_around_reductions_gives_the_same_bits() {
+    let Some(mut cuda) = cuda() else { return };
+    for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::ArgMax] {
+        for (extents, axis) in [
+            (&[3, 5][..], 0),
+            (&[3, 5], 1),
+            (&[4, 1500], 1),
+            (&[1500, 4], 0),
+            (&[2, 40_000], 1),
+            (&[3, 70, 4], 1),
+            (&[3, 70, 4], 0),
+            (&[3, 70, 4], 2),
+        ] {
+            check(&mut cuda, &Case::new(fused_reduction(op, extents, axis)));
+        }
+    }
+}
+
+#[test]
+fn work_after_a_product_is_the_same_in_one_kernel_as_in_two() {
+    let Some(mut cuda) = cuda() else { return };
+    for extents in [[0, 70, 33, 65], [3, 5, 64, 130]] {
+        let [one, two] = [true, false].map(|in_one| {
+            let case = Case::new(product_with_bias(extents, in_one));
+            let schedule = Schedule::sequential(&case.graph);
+            let found = case.on_cuda(&mut cuda, &schedule);
+            found[3].clone()
+        });
+        assert_eq!(one, two);
     }
 }

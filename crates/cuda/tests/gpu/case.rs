@@ -3,7 +3,10 @@
 use std::cell::Cell;
 
 use phonograph_cuda::{Bindings, Cuda, Exec, Function};
-use phonograph_graph::{BufferId, BufferRole, ComputeGraph, Schedule};
+use phonograph_graph::{
+    BufferId, BufferRole, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel,
+    ReduceOp, Schedule, View,
+};
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::cpu::{self, Cpu};
 
@@ -125,4 +128,75 @@ pub fn check(cuda: &mut Cuda, case: &Case) {
         }
     }
     assert_eq!(differ.get(), 0, "buffers differ");
+}
+
+/// A tensor of f32 in an external buffer of its own.
+pub fn tensor(b: &mut GraphBuilder, name: &str, extents: &[u64]) -> View {
+    let buffer = b.external_buffer(name, 4 * extents.iter().product::<u64>() as usize);
+    View::contiguous(buffer, DType::F32, extents).unwrap()
+}
+
+/// A reduction of `extents` with as much work before and after it as there can be: several inputs and outputs, scalars and
+/// positions.
+pub fn fused_reduction(op: ReduceOp, extents: &[u64], axis: usize) -> ComputeGraph {
+    let mut b = GraphBuilder::new();
+    let rank = extents.len() as u8;
+    let before = Expr::build(|e| {
+        let (x, y, by) = (e.input(DType::F32), e.input(DType::F32), e.param(DType::F32));
+        let place = (0..rank).fold(e.constant(0u32), |sum, a| sum + e.index(a));
+        let shifted = x * by + y + place.cast(DType::F32) * e.f32(0.01);
+        e.output(shifted.tanh());
+        e.output_as(shifted, DType::F16);
+    });
+    let result = if op == ReduceOp::ArgMax { DType::I32 } else { DType::F32 };
+    let after = Expr::build(|e| {
+        let (sum, bias, by) = (e.input(result), e.input(DType::F32), e.param(DType::F32));
+        let value = sum.cast(DType::F32) * by + bias + e.index(0).cast(DType::F32);
+        e.output(value);
+        e.output(value.exp());
+    });
+    let library = LibraryKernel::Reduce { op, axis: axis as u8 };
+    let fused = FusedKernel { library, before: before.ok(), after: after.ok() };
+    let mut rest = extents.to_vec();
+    rest.remove(axis);
+    let x = tensor(&mut b, "x", extents);
+    let y = tensor(&mut b, "y", &extents[extents.len() - 1..]);
+    let y = y.broadcast_to(x.shape()).unwrap();
+    let bias = tensor(&mut b, "bias", &rest);
+    let half = b.external_buffer("half", 2 * x.elements() as usize);
+    let half = View::contiguous(half, DType::F16, extents).unwrap();
+    let (out, exp) = (tensor(&mut b, "out", &rest), tensor(&mut b, "exp", &rest));
+    let scalars = [1.25f32, 0.5].map(|v| phonograph_graph::Arg::Scalar(v.into()));
+    b.add_fused("fused", fused.into(), &[x, y, bias, half, out, exp], &scalars);
+    b.build().unwrap()
+}
+
+/// A matrix product and what is done to it, in one node or in two.
+pub fn product_with_bias(extents: [u64; 4], in_one: bool) -> ComputeGraph {
+    let [batch, m, k, n] = extents;
+    let shape = |rows: u64, columns: u64| match batch {
+        0 => vec![rows, columns],
+        _ => vec![batch, rows, columns],
+    };
+    let mut b = GraphBuilder::new();
+    let (x, y) = (tensor(&mut b, "x", &shape(m, k)), tensor(&mut b, "y", &shape(k, n)));
+    let (bias, out) = (tensor(&mut b, "bias", &[n]), tensor(&mut b, "out", &shape(m, n)));
+    let product = tensor(&mut b, "product", &shape(m, n));
+    let bias = bias.broadcast_to(out.shape()).unwrap();
+    let after = Expr::build(|e| {
+        let (sum, bias) = (e.input(DType::F32), e.input(DType::F32));
+        let (row, by) = (e.index(out.shape().rank() as u8 - 2), e.param(DType::F32));
+        e.output((sum + bias + row.cast(DType::F32) * by).tanh());
+    });
+    let after = after.unwrap();
+    let by = [phonograph_graph::Arg::Scalar(0.125f32.into())];
+    if in_one {
+        let fused =
+            FusedKernel { library: LibraryKernel::MatMul, before: None, after: Some(after) };
+        b.add_fused("fused", fused.into(), &[x, y, bias, out], &by);
+    } else {
+        b.add_library("product", LibraryKernel::MatMul, &[x, y, product]);
+        b.add_elementwise("after", after.into(), &[product, bias], &by, &[out]);
+    }
+    b.build().unwrap()
 }

@@ -1,7 +1,9 @@
-//! The backend on a device; without one, each test says why it is skipped. Expressions are also run on the host.
+//! The backend on a device; without one, each test says why it is skipped. Expressions are also run on the host, and all
+//! generated code is compiled where there is NVRTC.
 
 mod bits;
 mod case;
+mod compile;
 mod handles;
 mod host;
 mod nodes;

@@ -1,203 +1,50 @@
-//! Expressions.
+//! Expressions as kernels.
 //!
-//! A thread loads the inputs of an element, computes the operations in order, each into a variable of its own, and
-//! stores the outputs. All outputs are stored after all inputs are loaded, so an output may be the very view of an
-//! input.
+//! A thread loads the inputs of an element, computes the operations in order and stores the outputs. All outputs are
+//! stored after all inputs are loaded, so an output may be the very view of an input.
 
-use std::fmt::Write;
+use phonograph_graph::{Expr, View};
 
-use phonograph_graph::{BinaryOp, CompareOp, DType, Expr, Op, Scalar, UnaryOp, ValueId, View};
-
+use super::code::{self, Code, asks_for_positions};
 use super::space::{Space, THREADS, strides};
-use super::{CudaKernel, ENTRY, Param, prelude, raw, value};
+use super::{CudaKernel, ENTRY, Param, tensors};
 
 pub(super) fn kernel(expr: &Expr, views: &[View], scalars: &[usize]) -> CudaKernel {
-    let shape = views[expr.inputs().len()].shape();
-    let by_axis = expr.ops().iter().any(|op| matches!(op, Op::Index(_)));
+    let inputs = expr.inputs().len();
+    let shape = views[inputs].shape();
+    let by_axis = asks_for_positions(expr);
     let places: Vec<Vec<u64>> = views.iter().map(strides).collect();
     let space = Space::new(shape.extents(), &places, by_axis);
     let words = space.words();
-    let mut signature: Vec<String> = Vec::new();
-    for (index, &dtype) in expr.inputs().iter().enumerate() {
-        signature.push(format!("const {} *in{index}", raw(dtype)));
-    }
-    for (index, &(_, dtype)) in expr.outputs().iter().enumerate() {
-        signature.push(format!("{} *out{index}", raw(dtype)));
-    }
-    for (index, &dtype) in expr.params().iter().enumerate() {
-        signature.push(format!("{} p{index}", raw(dtype)));
-    }
-    let mut params: Vec<Param> = views.iter().map(|view| Param::View(*view)).collect();
-    params.extend(expr.params().iter().zip(scalars).map(|(&t, &at)| Param::Scalar(at, t)));
-    let index = space.index;
-    let prelude =
-        if expr.ops().iter().any(calls) { prelude::with_functions } else { prelude::with_words };
-    let mut source = prelude(words.len());
-    let parameters = signature.join(", ");
-    params.push(Param::Words(words));
-    write!(
-        source,
-        "extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({parameters}, Words s) {{
+    let code = Code {
+        expr,
+        prefix: "v",
+        input: &|input| format!("x{input}[{}]", space.offset(input)),
+        first_param: 0,
+        position: &|axis| format!("c{axis}"),
+    };
+    let stores: String = (0..expr.outputs().len())
+        .map(|output| {
+            let at = inputs + output;
+            format!("        x{at}[{}] = {};\n", space.offset(at), code.output(output))
+        })
+        .collect();
+    let (index, prelude) = (space.index, code::prelude([expr], words.len()));
+    let (tensors, scalar_list) =
+        (tensors(views, inputs), code::scalars(expr.params().iter().copied()));
+    let source = format!(
+        "{prelude}extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({tensors}{scalar_list}Words s) {{
     enter();
     const {index} n = ({index})s.w[0];
     for ({index} i = blockIdx.x * {THREADS}u + threadIdx.x; i < n; i += {THREADS}u * gridDim.x) {{
-{}",
-        space.positions(by_axis)
-    )
-    .expect("a string takes all");
-    for (at, op) in expr.ops().iter().enumerate() {
-        let dtype = expr.type_of(ValueId(at as u16));
-        let code = match *op {
-            Op::Input(input) => {
-                let load = load(expr.inputs()[usize::from(input)]);
-                format!("{load}(in{input}[{}])", space.offset(usize::from(input)))
-            }
-            Op::Param(param) => format!("{}(p{param})", load(expr.params()[usize::from(param)])),
-            Op::Const(scalar) => constant(scalar),
-            Op::Index(axis) => format!("(u32)c{axis}"),
-            _ => operation(op, &|id| expr.type_of(id)),
-        };
-        writeln!(source, "        const {} v{at} = {code};", value(dtype))
-            .expect("a string takes all");
-    }
-    for (output, &(id, dtype)) in expr.outputs().iter().enumerate() {
-        let place = space.offset(expr.inputs().len() + output);
-        writeln!(source, "        out{output}[{place}] = {}(v{});", store(dtype), id.0)
-            .expect("a string takes all");
-    }
-    source.push_str("    }\n}\n");
+{}{}{stores}    }}
+}}
+",
+        space.positions(by_axis),
+        code.declare(),
+    );
+    let mut params: Vec<Param> = views.iter().map(|view| Param::View(*view)).collect();
+    params.extend(expr.params().iter().zip(scalars).map(|(&t, &at)| Param::Scalar(at, t)));
+    params.push(Param::Words(words));
     CudaKernel { source, blocks: space.blocks(), threads: THREADS, params }
-}
-
-/// Whether an operation is a call of a function that not every source has.
-fn calls(op: &Op) -> bool {
-    let transcendental =
-        |op| matches!(op, UnaryOp::Exp | UnaryOp::Log | UnaryOp::Tanh | UnaryOp::Erf);
-    match *op {
-        Op::Unary(op, _) => transcendental(op),
-        Op::Philox { .. } => true,
-        _ => false,
-    }
-}
-
-/// The function that makes a value of what memory holds.
-pub(super) fn load(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F16 => "load_f16",
-        DType::BF16 => "load_bf16",
-        DType::U8 => "(u32)",
-        DType::Bool => "load_bool",
-        DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U32 => "",
-    }
-}
-
-fn store(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F16 => "store_f16",
-        DType::BF16 => "store_bf16",
-        DType::U8 => "(u8)",
-        DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U32 | DType::Bool => "",
-    }
-}
-
-/// A constant of a computed type, by its bits.
-fn constant(scalar: Scalar) -> String {
-    match scalar {
-        Scalar::F32(v) => format!("f32_of({:#x}u)", v.to_bits()),
-        Scalar::F64(v) => format!("f64_of({:#x}ull)", v.to_bits()),
-        Scalar::I32(v) => format!("(i32){:#x}u", v as u32),
-        Scalar::I64(v) => format!("(i64){:#x}ull", v as u64),
-        Scalar::U32(v) => format!("{v:#x}u"),
-        Scalar::Bool(v) => format!("(u8){}", u8::from(v)),
-        Scalar::F16(_) | Scalar::BF16(_) | Scalar::U8(_) => {
-            unreachable!("expressions have no constants of storage types")
-        }
-    }
-}
-
-/// An operation on earlier values.
-fn operation(op: &Op, type_of: &dyn Fn(ValueId) -> DType) -> String {
-    let v = |id: ValueId| format!("v{}", id.0);
-    match *op {
-        Op::Unary(op, a) => unary(op, type_of(a), &v(a)),
-        Op::Binary(op, a, b) => binary(op, type_of(a), &v(a), &v(b)),
-        Op::Compare(op, a, b) => {
-            let sign = match op {
-                CompareOp::Eq => "==",
-                CompareOp::Ne => "!=",
-                CompareOp::Lt => "<",
-                CompareOp::Le => "<=",
-                CompareOp::Gt => ">",
-                CompareOp::Ge => ">=",
-            };
-            format!("(u8)({} {sign} {})", v(a), v(b))
-        }
-        Op::Select(c, a, b) => format!("{} ? {} : {}", v(c), v(a), v(b)),
-        Op::Cast(to, a) => cast(type_of(a), to, &v(a)),
-        Op::Round(to, a) => format!("{}({}({}))", load(to), store(to), v(a)),
-        Op::Philox { index, counter, key } => {
-            format!("philox({}, {}, {})", v(index), v(counter), v(key))
-        }
-        Op::Input(_) | Op::Param(_) | Op::Const(_) | Op::Index(_) => {
-            unreachable!("these are no operations on values")
-        }
-    }
-}
-
-fn unary(op: UnaryOp, dtype: DType, a: &str) -> String {
-    let float = if dtype == DType::F32 { "f32" } else { "f64" };
-    let math = if dtype == DType::F32 { "f" } else { "" };
-    match op {
-        UnaryOp::Neg if dtype.is_float() => format!("-{a}"),
-        UnaryOp::Neg => format!("neg({a})"),
-        UnaryOp::Abs if dtype.is_float() => format!("fabs{math}({a})"),
-        UnaryOp::Abs => format!("{a} < 0 ? neg({a}) : {a}"),
-        UnaryOp::Not if dtype == DType::Bool => format!("(u8)({a} ^ 1)"),
-        UnaryOp::Not => format!("~{a}"),
-        UnaryOp::Exp => format!("{float}_exp({a})"),
-        UnaryOp::Log => format!("{float}_log({a})"),
-        UnaryOp::Tanh => format!("{float}_tanh({a})"),
-        UnaryOp::Erf => format!("{float}_erf({a})"),
-        UnaryOp::Sqrt => format!("sqrt{math}({a})"),
-        UnaryOp::Floor => format!("floor{math}({a})"),
-    }
-}
-
-fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
-    let math = if dtype == DType::F32 { "f" } else { "" };
-    // Signed overflow is undefined in C, so integers are added as unsigned ones.
-    let wrap = |sign: &str| match dtype {
-        DType::I32 => format!("(i32)((u32){a} {sign} (u32){b})"),
-        DType::I64 => format!("(i64)((u64){a} {sign} (u64){b})"),
-        _ => format!("{a} {sign} {b}"),
-    };
-    let bits = |sign: &str| match dtype {
-        DType::Bool => format!("(u8)({a} {sign} {b})"),
-        _ => format!("{a} {sign} {b}"),
-    };
-    match op {
-        BinaryOp::Add => wrap("+"),
-        BinaryOp::Sub => wrap("-"),
-        BinaryOp::Mul => wrap("*"),
-        BinaryOp::Div if dtype.is_float() => format!("{a} / {b}"),
-        BinaryOp::Div => format!("quotient({a}, {b})"),
-        BinaryOp::Rem if dtype.is_float() => format!("fmod{math}({a}, {b})"),
-        BinaryOp::Rem => format!("modulo({a}, {b})"),
-        BinaryOp::Min if dtype.is_float() => format!("{a} < {b} || {b} != {b} ? {a} : {b}"),
-        BinaryOp::Max if dtype.is_float() => format!("{a} > {b} || {b} != {b} ? {a} : {b}"),
-        BinaryOp::Min => format!("{a} < {b} ? {a} : {b}"),
-        BinaryOp::Max => format!("{a} > {b} ? {a} : {b}"),
-        BinaryOp::And => bits("&"),
-        BinaryOp::Or => bits("|"),
-        BinaryOp::Xor => bits("^"),
-    }
-}
-
-fn cast(from: DType, to: DType, a: &str) -> String {
-    let target = value(to);
-    match to {
-        DType::Bool => format!("(u8)({a} != 0)"),
-        _ if from.is_float() && !to.is_float() => format!("to_{target}({a})"),
-        _ => format!("({target}){a}"),
-    }
 }

@@ -10,7 +10,8 @@
 //! (the compiler's defaults), every operation of an expression gives the bits that the CPU backend gives:
 //! arithmetic is IEEE or wrapping, conversions are written out, and exp, log, tanh and erf are the CPU's algorithms,
 //! operation by operation. Which NaN a NaN is may differ. Reductions use the CPU's tree, gather moves bits and
-//! scatter-add sums in index order, so these agree as well. Matrix products do not: an element is one chain of fused
+//! scatter-add sums in index order, so these agree as well. Work before and
+//! after a reduction or a product is the same as in a kernel of its own. Matrix products do not: an element is one chain of fused
 //! multiply-adds along k, so it is within k ε Σ |aᵢ bᵢ| of the exact value (ε = 2⁻²⁴ or 2⁻⁵³), as the CPU's is, and within
 //! twice that of the CPU's.
 //!
@@ -30,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod code;
 mod condition;
 mod elementwise;
 mod matmul;
@@ -38,7 +40,7 @@ mod reduce;
 mod rows;
 mod space;
 
-use phonograph_graph::{Arg, DType, KernelNode, KernelRef, LibraryKernel, View};
+use phonograph_graph::{Arg, DType, FusedKernel, KernelNode, KernelRef, LibraryKernel, View};
 
 pub use condition::set_condition;
 
@@ -84,11 +86,6 @@ pub enum CudaError {
     /// A kernel that the user supplies.
     #[error("`{0}` is a kernel by name, of which there is no source here")]
     Named(String),
-    /// A kernel of the library with expressions before or after it.
-    #[error(
-        "there is no CUDA C for a {0} fused with the work around it; fuse without library kernels"
-    )]
-    Fused(&'static str),
     /// An operand that does not lie on whole elements.
     #[error("operand {index} starts at byte {offset}, where no {dtype} can lie; offsets are multiples of {}", .dtype.size())]
     Misaligned {
@@ -128,21 +125,32 @@ pub fn kernel_with_id(node: &KernelNode, id: u32) -> Result<CudaKernel, CudaErro
             return Err(CudaError::Misaligned { index, offset, dtype });
         }
     }
-    Ok(match &node.kernel {
+    let scalars = node.args.iter().enumerate();
+    let scalars = scalars.filter(|(_, arg)| matches!(arg, Arg::Scalar(_) | Arg::Slot(_)));
+    let scalars: Vec<usize> = scalars.map(|(index, _)| index).collect();
+    let library = match &node.kernel {
         KernelRef::Named(name) => return Err(CudaError::Named(name.to_string())),
-        KernelRef::Fused(fused) => return Err(CudaError::Fused(fused.library.name())),
-        KernelRef::Elementwise(expr) => {
-            let scalars = node.args.iter().enumerate();
-            let scalars = scalars.filter(|(_, a)| matches!(a, Arg::Scalar(_) | Arg::Slot(_)));
-            let scalars: Vec<usize> = scalars.map(|(index, _)| index).collect();
-            elementwise::kernel(expr, &views, &scalars)
+        KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, &views, &scalars)),
+        KernelRef::Library(library) => {
+            &FusedKernel { library: *library, before: None, after: None }
         }
-        KernelRef::Library(LibraryKernel::Reduce { op, axis }) => {
-            reduce::kernel(*op, usize::from(*axis), &views[0], &views[1])?
+        KernelRef::Fused(fused) => &**fused,
+    };
+    Ok(match library.library {
+        LibraryKernel::Reduce { op, axis } => {
+            reduce::kernel(library, op, usize::from(axis), &views, &scalars)?
         }
-        KernelRef::Library(LibraryKernel::MatMul) => matmul::kernel(&views),
-        KernelRef::Library(LibraryKernel::Gather) => rows::gather(&views, id),
-        KernelRef::Library(LibraryKernel::ScatterAdd) => rows::scatter_add(&views, id),
+        LibraryKernel::MatMul => matmul::kernel(library, &views, &scalars),
+        LibraryKernel::Gather => rows::gather(&views, id),
+        LibraryKernel::ScatterAdd => rows::scatter_add(&views, id),
+    })
+}
+
+/// The declarations of parameters for tensors, of which so many are only read: `x0`, `x1`, ….
+fn tensors(views: &[View], reads: usize) -> String {
+    views.iter().enumerate().fold(String::new(), |list, (at, view)| {
+        let only = if at < reads { "const " } else { "" };
+        format!("{list}{only}{} *x{at}, ", raw(view.dtype))
     })
 }
 

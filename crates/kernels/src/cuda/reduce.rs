@@ -8,40 +8,109 @@
 //!   warps of a block share the chunks of one output, or, of an axis of one chunk, each have an output of their own;
 //! - *columns*, else: a thread reduces one output and holds the 32 lanes itself, so neighbours read neighbours.
 
-use phonograph_graph::{DType, ReduceOp, View};
+//!
+//! Work before a reduction computes each element where it is wanted, once; work after it is done to a result by the thread
+//! that has it.
 
+use phonograph_graph::{DType, FusedKernel, ReduceOp, View};
+
+use super::code::{self, Code, asks_for_positions};
 use super::space::{Space, THREADS, strides};
-use super::{CudaError, CudaKernel, ENTRY, Param, prelude, raw};
+use super::{CudaError, CudaKernel, ENTRY, Param, raw, tensors};
 
 const CHUNK: u64 = 1024;
 /// The most warps that share an output.
 const MAX_WARPS: u64 = 16;
 
 pub(super) fn kernel(
+    fused: &FusedKernel,
     op: ReduceOp,
     axis: usize,
-    input: &View,
-    output: &View,
+    views: &[View],
+    scalars: &[usize],
 ) -> Result<CudaKernel, CudaError> {
+    let library = fused.library_operands(views).expect("checked when the graph was built");
+    let (input, output) = (&library[0], &library[1]);
     let length = input.shape().extents()[axis];
     if op == ReduceOp::ArgMax && length > i32::MAX as u64 {
         return Err(CudaError::TooLong(length));
     }
-    let along = input.strides()[axis];
-    let mut kept = strides(input);
-    kept.remove(axis);
-    let by_columns = kept.last().is_some_and(|&stride| stride < along);
-    let space = Space::new(output.shape().extents(), &[kept, strides(output)], false);
+    let at = fused.operands();
+    // What belongs to the elements is seen from the results, and steps along the axis.
+    let of_elements =
+        |view: usize| at.before_inputs.contains(&view) || at.before_outputs.contains(&view);
+    let (mut seen, mut along) = (Vec::new(), Vec::new());
+    for (number, view) in views.iter().enumerate() {
+        let mut strides = strides(view);
+        along.push(if of_elements(number) { strides.remove(axis) } else { 0 });
+        seen.push(strides);
+    }
+    let by_columns = at.before_inputs.clone().any(|view| {
+        along[view] > 1 && seen[view].last().is_some_and(|&stride| stride < along[view])
+    });
+    let exprs = || [&fused.before, &fused.after].into_iter().flatten();
+    let by_axis = exprs().any(asks_for_positions);
+    let space = Space::new(output.shape().extents(), &seen, by_axis);
     let mut words = space.words();
-    let (at_length, at_along) = (words.len(), words.len() + 1);
-    words.extend([length, along]);
+    let at_length = words.len();
+    words.push(length);
+    words.extend(&along);
+    let element_at = |view: usize| match along[view] {
+        0 => space.offset(view),
+        1 => format!("(u64)({}) + at", space.offset(view)),
+        _ => format!("(u64)({}) + at * s.w[{}]", space.offset(view), at_length + 1 + view),
+    };
+    // The element at position `at` along the axis.
+    let element = match &fused.before {
+        None => format!("return x0[{}];", element_at(0)),
+        Some(expr) => {
+            let code = Code {
+                expr,
+                prefix: "v",
+                input: &|input| format!("x{input}[{}]", element_at(input)),
+                first_param: 0,
+                position: &|of| match usize::from(of) {
+                    of if of == axis => "at".to_owned(),
+                    of => format!("c{}", if of < axis { of } else { of - 1 }),
+                },
+            };
+            let stores = at.before_outputs.clone().zip(1..).map(|(view, output)| {
+                format!("        x{view}[{}] = {};\n", element_at(view), code.output(output))
+            });
+            let stores: String = stores.collect();
+            format!("\n{}{stores}        return {};", code.declare(), code.output(0))
+        }
+    };
+    // What is done to the result of an output.
+    let finish = match &fused.after {
+        None => {
+            let to = at.after_outputs.start;
+            format!("x{to}[{}] = result(a);", space.offset(to))
+        }
+        Some(expr) => {
+            let first_param = fused.before.as_ref().map_or(0, |before| before.params().len());
+            let code = Code {
+                expr,
+                prefix: "w",
+                input: &|input| match input {
+                    0 => "result(a)".to_owned(),
+                    other => {
+                        let view = at.after_inputs.start + other - 1;
+                        format!("x{view}[{}]", space.offset(view))
+                    }
+                },
+                first_param,
+                position: &|of| format!("c{of}"),
+            };
+            let stores = at.after_outputs.clone().enumerate().map(|(output, view)| {
+                format!("        x{view}[{}] = {};\n", space.offset(view), code.output(output))
+            });
+            let stores: String = stores.collect();
+            format!("{{\n{}{stores}        }}", code.declare())
+        }
+    };
     let chunks = length.div_ceil(CHUNK);
     let warps = chunks.next_power_of_two().clamp(1, MAX_WARPS);
-    let prelude = prelude::with_words(words.len());
-    let fold = fold(op, input.dtype);
-    let (element, result) = (raw(input.dtype), raw(output.dtype));
-    let (positions, from, to) = (space.positions(false), space.offset(0), space.offset(1));
-    let index = space.index;
     let (body, blocks, threads) = if by_columns {
         (COLUMNS.to_owned(), space.blocks(), THREADS)
     } else if warps == 1 {
@@ -52,21 +121,31 @@ pub(super) fn kernel(
         let blocks = space.elements.clamp(1, 1 << 20) as u32;
         (ROWS.replace("$WARPS", &warps.to_string()), blocks, 32 * warps as u32)
     };
+    let (positions, element_type) = (space.positions(by_axis), raw(input.dtype));
     let body = body
-        .replace("$POSITIONS", &positions)
-        .replace("$FROM", &format!("(u64)({from})"))
-        .replace("$TO", &format!("(u64)({to})"));
+        .replace(
+            "$ELEMENT",
+            &format!("{positions}        auto element = [&](const u64 at) -> {element_type} {{ {element} }};\n"),
+        )
+        .replace("$FINISH", &finish);
+    let prelude = code::prelude(exprs(), words.len());
+    let fold = fold(op, input.dtype);
+    let (tensors, scalar_list) =
+        (tensors(views, at.before_outputs.start), code::scalars(fused.params()));
+    let index = space.index;
     let source = format!(
         "{prelude}{fold}{TREE}
-extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}(const {element} *src, {result} *dst, Words s) {{
+extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({tensors}{scalar_list}Words s) {{
     enter();
     typedef {index} Index;
     const Index n = (Index)s.w[0];
-    const u64 length = s.w[{at_length}], along = s.w[{at_along}];
+    const u64 length = s.w[{at_length}];
 {body}}}
 "
     );
-    let params = vec![Param::View(*input), Param::View(*output), Param::Words(words)];
+    let mut params: Vec<Param> = views.iter().map(|view| Param::View(*view)).collect();
+    params.extend(fused.params().zip(scalars).map(|(t, &at)| Param::Scalar(at, t)));
+    params.push(Param::Words(words));
     Ok(CudaKernel { source, blocks, threads, params })
 }
 
@@ -147,11 +226,11 @@ FN Acc total(const Tree *tree) {
     }
     return a;
 }
-template <typename T> FN Acc chunk_of_warp(const T *from, u64 chunk, u64 length, u64 along, u32 lane) {
+template <typename E> FN Acc chunk_of_warp(E element, u64 chunk, u64 length, u32 lane) {
     Acc a = identity();
     for (u32 k = 0; k < 32u; k++) {
         const u64 at = chunk * 1024u + k * 32u + lane;
-        if (at < length) a = merge(a, lift(from[at * along], at));
+        if (at < length) a = merge(a, lift(element(at), at));
     }
     for (int half = 16; half > 0; half >>= 1) {
         const Acc b = down(a, half);
@@ -164,8 +243,8 @@ template <typename T> FN Acc chunk_of_warp(const T *from, u64 chunk, u64 length,
 /// A warp for each output; the axis is one chunk at most.
 const ROW: &str = "    const u32 lane = threadIdx.x % 32u;
     for (Index i = blockIdx.x * (blockDim.x / 32u) + threadIdx.x / 32u; i < n; i += gridDim.x * (blockDim.x / 32u)) {
-$POSITIONS        const Acc a = chunk_of_warp(src + $FROM, 0, length, along, lane);
-        if (lane == 0) dst[$TO] = result(a);
+$ELEMENT        const Acc a = chunk_of_warp(element, 0, length, lane);
+        if (lane == 0) $FINISH
     }
 ";
 
@@ -174,11 +253,11 @@ const ROWS: &str = "    __shared__ Acc shared[$WARPS];
     const u32 lane = threadIdx.x % 32u, warp = threadIdx.x / 32u;
     const u64 chunks = (length + 1023u) / 1024u;
     for (Index i = blockIdx.x; i < n; i += gridDim.x) {
-$POSITIONS        Tree tree;
+$ELEMENT        Tree tree;
         tree.count = 0;
         for (u64 first = 0; first < chunks; first += $WARPS) {
             if (first + warp < chunks) {
-                const Acc a = chunk_of_warp(src + $FROM, first + warp, length, along, lane);
+                const Acc a = chunk_of_warp(element, first + warp, length, lane);
                 if (lane == 0) shared[warp] = a;
             }
             __syncthreads();
@@ -186,13 +265,16 @@ $POSITIONS        Tree tree;
                 for (u64 w = 0; w < $WARPS && first + w < chunks; w++) push(&tree, shared[w]);
             __syncthreads();
         }
-        if (threadIdx.x == 0) dst[$TO] = result(total(&tree));
+        if (threadIdx.x == 0) {
+            const Acc a = total(&tree);
+            $FINISH
+        }
     }
 ";
 
 /// A thread for each output.
 const COLUMNS: &str = "    for (Index i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) {
-$POSITIONS        Tree tree;
+$ELEMENT        Tree tree;
         tree.count = 0;
         for (u64 chunk = 0; chunk < length; chunk += 1024u) {
             Acc lanes[32];
@@ -201,7 +283,7 @@ $POSITIONS        Tree tree;
             for (u64 first = chunk; first < chunk + 1024u && first < length; first += 32u) {
                 #pragma unroll
                 for (int l = 0; l < 32; l++)
-                    if (first + l < length) lanes[l] = merge(lanes[l], lift(src[$FROM + (first + l) * along], first + l));
+                    if (first + l < length) lanes[l] = merge(lanes[l], lift(element(first + l), first + l));
             }
             #pragma unroll
             for (int half = 16; half > 0; half >>= 1) {
@@ -210,6 +292,7 @@ $POSITIONS        Tree tree;
             }
             push(&tree, lanes[0]);
         }
-        dst[$TO] = result(total(&tree));
+        const Acc a = total(&tree);
+        $FINISH
     }
 ";

@@ -2,10 +2,12 @@
 
 use phonograph_cuda::{Nvrtc, Program};
 use phonograph_graph::{
-    Arg, BinaryOp, CompareOp, DType, Expr, GraphBuilder, LibraryKernel, Op, ReduceOp, Scalar,
-    UnaryOp, ValueId, View,
+    Arg, BinaryOp, CompareOp, ComputeGraph, DType, Expr, GraphBuilder, LibraryKernel, Op, ReduceOp,
+    Scalar, UnaryOp, ValueId, View,
 };
 use phonograph_kernels::cuda;
+
+use crate::case::{fused_reduction, product_with_bias};
 
 const NUMBERS: [DType; 5] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
 
@@ -129,10 +131,22 @@ fn library_kernels_compile() {
     }
     sources.sort();
     sources.dedup();
+    for extents in [[0, 70, 33, 65], [3, 5, 64, 130]] {
+        sources.push(("product".to_owned(), only_source(&product_with_bias(extents, true))));
+    }
+    for (extents, axis) in [(&[3, 5][..], 0), (&[3, 5], 1), (&[2, 40_000], 1), (&[3, 70, 4], 1)] {
+        let graph = fused_reduction(ReduceOp::ArgMax, extents, axis);
+        sources.push(("reduction".to_owned(), only_source(&graph)));
+    }
     for dtype in [DType::I32, DType::U32, DType::U8, DType::Bool] {
         sources.push(("condition".to_owned(), cuda::set_condition(dtype)));
     }
     for (name, source) in sources {
         compiles(nvrtc, &name, &source);
     }
+}
+
+/// The source of a graph of one kernel.
+fn only_source(graph: &ComputeGraph) -> String {
+    cuda::kernel(graph.nodes()[0].kernel().unwrap()).unwrap().source
 }
