@@ -1,24 +1,110 @@
-//! Files of node costs: `run --profile` writes them, `plan --costs` and `run --costs` read them.
+//! What nodes cost: from a file that `run --profile` writes, or from a trace of PyTorch's profiler.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use phonograph::graph::{ComputeGraph, NodeId};
-use phonograph::plan::cost::Overheads;
+use phonograph::plan::cost::{Overheads, assumed};
 use phonograph::runtime::cpu::{Cpu, Exec};
 use serde::{Deserialize, Serialize};
 
-use crate::{deliver, input};
+use crate::view::trace::Trace;
+use crate::{deliver, input, title};
 
 /// The version that is written, and the only one that is read.
 const VERSION: u64 = 1;
 /// The longest a node may take: eleven days. Sums of as many nodes as there can be still fit.
 const MAX_NS: u64 = 1_000_000_000_000_000;
 
-/// What nodes cost, by node, and what comes on top.
+/// What nodes cost in nanoseconds, by node, and what comes on top.
 pub struct Costs {
     pub nodes: Vec<u64>,
     pub overheads: Overheads,
+}
+
+impl Costs {
+    /// Where nothing is known: [`assumed`].
+    pub fn assumed(graph: &ComputeGraph) -> Self {
+        Self { nodes: assumed(graph), overheads: Overheads::default() }
+    }
+}
+
+/// Where costs come from.
+pub enum Source {
+    /// Every node was measured.
+    Measured { name: String, costs: Costs },
+    /// A profiler saw some of them.
+    Trace(Trace),
+}
+
+impl Source {
+    /// Reads either kind of file, plain or gzip.
+    pub fn read(path: &Path, graph: &ComputeGraph) -> Result<Self> {
+        let bytes =
+            input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if !is_own(&bytes) {
+            return Ok(Self::Trace(Trace::new(&bytes, path, graph)?));
+        }
+        let costs = parse(&bytes, graph)
+            .with_context(|| format!("{} has no costs for it", path.display()))?;
+        Ok(Self::Measured { name: title(path), costs })
+    }
+
+    /// Nanoseconds by node, where known.
+    pub fn known(&self) -> Vec<Option<u64>> {
+        match self {
+            Self::Measured { costs, .. } => costs.nodes.iter().copied().map(Some).collect(),
+            Self::Trace(trace) => trace.costs().to_vec(),
+        }
+    }
+
+    /// The costs of all nodes; those that a trace does not tell are assumed.
+    pub fn costs(&self, graph: &ComputeGraph) -> Costs {
+        match self {
+            Self::Measured { costs: Costs { nodes, overheads }, .. } => {
+                Costs { nodes: nodes.clone(), overheads: *overheads }
+            }
+            Self::Trace(trace) => {
+                let Costs { nodes, overheads } = Costs::assumed(graph);
+                let nodes = trace.costs().iter().zip(nodes).map(|(known, ns)| known.unwrap_or(ns));
+                Costs { nodes: nodes.collect(), overheads }
+            }
+        }
+    }
+
+    /// Where they come from and what did not match, a line each.
+    pub fn says(&self) -> Vec<String> {
+        match self {
+            Self::Measured { name, costs } => {
+                vec![format!("of {} nodes from {name}", costs.nodes.len())]
+            }
+            Self::Trace(trace) => trace.says(),
+        }
+    }
+
+    /// The figures.
+    pub fn report(&self) -> serde_json::Value {
+        match self {
+            Self::Measured { name, costs } => {
+                serde_json::json!({ "profile": name, "nanoseconds": costs.nodes })
+            }
+            Self::Trace(trace) => trace.report(),
+        }
+    }
+
+    /// What a profiler recorded.
+    pub const fn trace(&self) -> Option<&Trace> {
+        match self {
+            Self::Measured { .. } => None,
+            Self::Trace(trace) => Some(trace),
+        }
+    }
+}
+
+/// Whether a file is one that [`write`] wrote: its first key tells.
+fn is_own(bytes: &[u8]) -> bool {
+    let mut rest = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+    b"{\"phonograph_costs\"".iter().all(|wanted| rest.next() == Some(wanted))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -43,12 +129,6 @@ struct Row {
     id: u32,
     name: String,
     ns: u64,
-}
-
-/// Reads the costs of every node of `graph`.
-pub fn read(path: &Path, graph: &ComputeGraph) -> Result<Costs> {
-    let bytes = input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&bytes, graph).with_context(|| format!("{} has no costs for it", path.display()))
 }
 
 fn parse(bytes: &[u8], graph: &ComputeGraph) -> Result<Costs> {
@@ -102,7 +182,7 @@ pub fn measure(cpu: &mut Cpu, exec: &mut Exec, replays: u64) -> Result<Costs> {
     Ok(Costs { nodes, overheads })
 }
 
-/// Writes costs so that [`read`] reads them back.
+/// Writes costs so that [`Source::read`] reads them back.
 pub fn write(path: &Path, graph: &ComputeGraph, costs: &Costs) -> Result<()> {
     let Overheads { replay_ns, node_ns, handover_ns } = costs.overheads;
     let rows = graph.nodes().iter().zip(&costs.nodes).zip(0..);

@@ -12,9 +12,9 @@ mod input;
 mod optimize;
 mod plan;
 mod plan_memory;
+mod planning;
 mod run;
 mod show;
-mod timeline;
 mod view;
 
 use std::io::{self, IsTerminal, Write};

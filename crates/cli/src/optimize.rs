@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use phonograph::graph::{ComputeGraph, check_rewrite, to_dot, to_json};
+use phonograph::graph::{ComputeGraph, Image, check_rewrite, to_dot, to_json};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{Budget, Width, levels, summary, width};
 use phonograph::plan::passes::{Pass, PassReport, optimize};
+use phonograph::report::html::html_of;
 use serde_json::{Value, json};
 
+use crate::view::page::{Look, rewriting};
 use crate::{Answer, GraphFile, deliver, harmless, input, print, print_json, progress, title};
 
 #[derive(clap::Args)]
@@ -29,6 +31,9 @@ pub struct Args {
     /// The report as JSON.
     #[arg(long)]
     json: bool,
+    /// Also write a page to this file: the graph before and after, side by side.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
@@ -40,11 +45,13 @@ pub fn run(args: &Args) -> Result<Answer> {
     };
     let bar = progress(passes.len() as u64, "passes");
     let mut wrong = None;
+    let mut image = Image::identity(graph.node_count());
     let (optimized, reports) = optimize(&graph, passes, |before, done| {
         let violations = check_rewrite(before, &done.graph, &done.image);
         if let Some(first) = violations.into_iter().next() {
             wrong.get_or_insert((done.report.pass, first));
         }
+        image = image.then(&done.image);
         bar.inc(1);
     })?;
     bar.finish_and_clear();
@@ -53,6 +60,14 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
     let figures = [Figures::of(&graph, args.streams)?, Figures::of(&optimized, args.streams)?];
     deliver(write(&optimized).as_bytes(), Some(&args.output))?;
+    if let Some(path) = &args.html {
+        let title = title(&args.input.file);
+        let before = Look::new(graph.clone(), title.clone(), args.streams, None)?;
+        let after =
+            Look::new(optimized.clone(), format!("{title}, optimized"), args.streams, None)?;
+        let pages = [rewriting(&before, &after, &image)?, before.page()?, after.page()?];
+        deliver(html_of(&title, &pages)?.as_bytes(), Some(path))?;
+    }
     if args.json {
         let [before, after] = figures.map(|figures| figures.json());
         let passes: Vec<Value> = reports.iter().map(report).collect();

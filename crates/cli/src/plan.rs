@@ -3,21 +3,20 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
-use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Step, check};
+use anyhow::Result;
+use phonograph::graph::{BufferRole, ComputeGraph, MAX_STREAMS, Schedule, Step};
 use phonograph::plan::ExecutionPlan;
-use phonograph::plan::cost::{ASSUMED_NODE_NS, Overheads, assumed};
-use phonograph::plan::memory::{self, BoundKind, MemoryOptions, MemoryReport};
-use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation, simulate};
-use phonograph::plan::streams::{
-    PlanOptions, StreamLimit, Synchronisations, schedule_in, synchronisations,
-};
-use phonograph::report::perfetto;
-use phonograph::report::timeline::svg;
+use phonograph::plan::cost::ASSUMED_NODE_NS;
+use phonograph::plan::memory::{self, BoundKind, MemoryReport};
+use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation};
+use phonograph::plan::streams::{StreamLimit, Synchronisations, synchronisations};
+use phonograph::report::html as page;
 use serde_json::json;
 
-use crate::costs::{self, Costs};
-use crate::{Answer, GraphFile, deliver, input, timeline, title};
+use crate::costs::Source;
+use crate::planning::{Planned, schedule_of};
+use crate::view::page::Look;
+use crate::{Answer, GraphFile, deliver, input, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,7 +25,8 @@ pub struct Args {
     /// The most streams to use, or `full`: as many as it takes for everything independent to run side by side.
     #[arg(long, default_value = "4", value_parser = stream_limit)]
     streams: StreamLimit,
-    /// What nodes cost, as `run --profile` writes it; without, every node is taken to cost the same.
+    /// What nodes cost: a file that `run --profile` wrote, or a trace of PyTorch's profiler. Without, every node is taken to
+    /// cost the same.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     /// The most bytes of memory for internal buffers; concurrency is given up where more would be needed.
@@ -48,9 +48,12 @@ struct Form {
     /// Print every step.
     #[arg(long)]
     steps: bool,
-    /// Draw when each node would run.
+    /// Draw when each node would run, and where buffers lie.
     #[arg(long)]
     svg: bool,
+    /// A page with the graph, when each node would run, and where buffers lie.
+    #[arg(long)]
+    html: bool,
     /// When each node would run, for Perfetto.
     #[arg(long)]
     trace: bool,
@@ -72,54 +75,42 @@ struct Report<'a> {
     schedule: &'a Schedule,
     memory: &'a MemoryReport,
     bound: memory::Bound,
-    run: Simulation,
-    measured: bool,
+    run: &'a Simulation,
+    costs: Option<&'a Source>,
     /// Counted where concurrency is full; under a cap there is no such minimum.
     synchronisations: Option<Synchronisations>,
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
-    let given = args.costs.as_ref().map(|path| costs::read(path, &graph)).transpose()?;
-    let measured = given.is_some();
-    let Costs { nodes: costs, overheads } =
-        given.unwrap_or_else(|| Costs { nodes: assumed(&graph), overheads: Overheads::default() });
-    let limited = MemoryOptions { bytes: args.memory_budget, ..MemoryOptions::default() };
-    let memory = memory::plan(&graph, &MemoryOptions { costs: &costs, ..limited })?;
-    let options =
-        PlanOptions { streams: args.streams, costs: Some(&costs), overheads, memory: limited };
-    // Without costs everything that may run side by side does, if the streams suffice.
-    let options = if measured { options } else { PlanOptions { costs: None, ..options } };
-    let plan = ExecutionPlan::with_schedule(&graph, schedule_in(&graph, &options, &memory)?)?;
-    let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
-    let violations = check(&graph, schedule);
-    if let Some(first) = violations.first() {
-        bail!("the plan is wrong, which is a bug: {first} ({} in all)", violations.len());
-    }
-    let report = Report {
-        title: title(&args.input.file),
-        run: simulate(&graph, schedule, &costs, overheads),
-        graph: &graph,
-        plan: &plan,
-        schedule,
-        memory: &memory,
-        bound: lower_bound(&graph, &memory)?,
-        measured,
-        synchronisations: (args.streams == StreamLimit::Full).then(|| synchronisations(&graph)),
-    };
-    let Form { json, steps, svg: drawn, trace } = args.form;
-    let text = if json {
-        format!("{:#}\n", report.json())
-    } else if drawn || trace {
-        let simulated = timeline::of(&graph, &report.title, &report.run);
-        if drawn {
-            svg(&simulated.timeline)?
-        } else {
-            perfetto::trace(&simulated.timeline, &simulated.dependencies)?
+    let title = title(&args.input.file);
+    let costs = args.costs.as_ref().map(|path| Source::read(path, &graph)).transpose()?;
+    let planned = Planned::new(&graph, args.streams, costs.as_ref(), args.memory_budget)?;
+    let Form { json, steps, svg, html, trace } = args.form;
+    let text = if svg || html || trace {
+        let look = Look::planned(graph, title, planned, costs)?;
+        match () {
+            () if svg => look.svg()?,
+            () if html => page::html(&look.page()?)?,
+            () => look.trace()?,
         }
     } else {
-        let steps = if steps { plan.to_string() } else { String::new() };
-        report.text() + &steps
+        let report = Report {
+            title,
+            graph: &graph,
+            plan: &planned.plan,
+            schedule: schedule_of(&planned.plan)?,
+            memory: &planned.memory,
+            bound: planned.least_memory(&graph)?,
+            run: &planned.run,
+            costs: costs.as_ref(),
+            synchronisations: (args.streams == StreamLimit::Full).then(|| synchronisations(&graph)),
+        };
+        match () {
+            () if json => format!("{:#}\n", report.json()),
+            () if steps => report.text() + &planned.plan.to_string(),
+            () => report.text(),
+        }
     };
     deliver(text.as_bytes(), args.output.as_deref())?;
     Ok(Answer::Yes)
@@ -160,7 +151,7 @@ impl Report<'_> {
             "unshared_bytes": own_places(graph),
             "kernels": plan.kernel_count_original,
             "launches": plan.kernel_count_fused,
-            "costs": if self.measured { "given" } else { "assumed" },
+            "costs": if self.costs.is_some() { "given" } else { "assumed" },
             "makespan_ns": run.makespan_ns,
             "critical_path_ns": run.critical_path_ns,
             "balanced_ns": run.balanced_ns(),
@@ -222,9 +213,9 @@ impl Report<'_> {
         }
         let (original, fused) = (plan.kernel_count_original, plan.kernel_count_fused);
         line("launches", format!("{fused} of {}", counted(original, "kernel")));
-        let costs = match self.measured {
-            true => "from the costs given".to_owned(),
-            false => format!("if every node takes {}", time(ASSUMED_NODE_NS)),
+        let costs = match self.costs {
+            Some(_) => "from the costs given".to_owned(),
+            None => format!("if every node takes {}", time(ASSUMED_NODE_NS)),
         };
         line("makespan", format!("{} {costs}", time(run.makespan_ns)));
         line(
@@ -235,6 +226,9 @@ impl Report<'_> {
                 time(run.balanced_ns())
             ),
         );
+        for (index, said) in self.costs.map(Source::says).unwrap_or_default().iter().enumerate() {
+            line(if index == 0 { "costs" } else { "" }, said.clone());
+        }
         line("bound by", bound(run.bound).1);
         line("", chain(&run.chain));
         text
@@ -319,20 +313,6 @@ fn nodes_per_stream(schedule: &Schedule) -> Vec<usize> {
         }
     }
     counts
-}
-
-/// Bytes that the buffers of a graph and of those inside it need at least.
-fn lower_bound(graph: &ComputeGraph, own: &MemoryReport) -> Result<memory::Bound> {
-    let mut bound = own.lower_bound;
-    for inner in graph.nodes().iter().flat_map(|node| node.kind.inner_graphs()) {
-        // Nesting is bounded by building.
-        let inner = lower_bound(inner, &memory::plan(inner, &MemoryOptions::default())?)?;
-        bound.bytes = bound.bytes.saturating_add(inner.bytes);
-        if inner.kind == BoundKind::Level {
-            bound.kind = BoundKind::Level;
-        }
-    }
-    Ok(bound)
 }
 
 const fn bound_kind(kind: BoundKind) -> &'static str {

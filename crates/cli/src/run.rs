@@ -33,7 +33,7 @@ pub struct Args {
     /// Fill an external buffer from a file of raw bytes; without one it starts as zeros.
     #[arg(long = "data", value_name = "BUFFER=FILE")]
     data: Vec<String>,
-    /// Plan with the costs of nodes from this file, as `--profile` writes them.
+    /// Plan with the costs of nodes from this file, which `--profile` wrote, or from a trace of PyTorch's profiler.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     /// Then measure what each node takes, and write that to this file. The replays for it come on top.
@@ -48,7 +48,8 @@ pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
     let cores = std::thread::available_parallelism()?.get();
     let threads = args.threads.unwrap_or(u32::try_from(cores)?.min(1024));
-    let costs = args.costs.as_ref().map(|path| costs::read(path, &graph)).transpose()?;
+    let costs = args.costs.as_ref().map(|path| costs::Source::read(path, &graph)).transpose()?;
+    let costs = costs.map(|source| source.costs(&graph));
     let mut options = PlanOptions::at_most(threads);
     if let Some(costs) = &costs {
         (options.costs, options.overheads) = (Some(costs.nodes.as_slice()), costs.overheads);

@@ -10,11 +10,11 @@ use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, summary}
 use phonograph::report::html::html;
 use phonograph::report::picture::Picture;
 use phonograph::report::terminal::terminal;
-use phonograph::report::{dependencies, perfetto, picture_of, svg};
+use phonograph::report::{picture_of, svg};
 use serde_json::json;
 
+use crate::costs::Source;
 use crate::view::page::{Look, STREAMS, marks};
-use crate::view::trace::Trace;
 use crate::{Answer, GraphFile, deliver, input, print, print_json, short, title};
 
 #[derive(clap::Args)]
@@ -26,8 +26,8 @@ pub struct Args {
     /// Write to this file instead of standard output.
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// A trace of PyTorch's profiler, plain or gzip: it tells what nodes cost.
-    #[arg(long, value_name = "TRACE", conflicts_with = "dot")]
+    /// What nodes cost: a trace of PyTorch's profiler, or a file that `run --profile` wrote.
+    #[arg(long, value_name = "FILE", conflicts_with = "dot")]
     costs: Option<PathBuf>,
 }
 
@@ -55,31 +55,29 @@ pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
     let title = title(&args.input.file);
     let output = args.output.as_deref();
-    let trace = args.costs.as_deref().map(|path| Trace::read(path, &graph)).transpose()?;
+    let costs = args.costs.as_deref().map(|path| Source::read(path, &graph)).transpose()?;
     if args.form.dot {
         deliver(to_dot(&graph).as_bytes(), output)?;
     } else if args.form.svg {
-        let picture = picture(&graph, &title, trace.as_ref());
+        let picture = picture(&graph, &title, costs.as_ref());
         deliver(svg(&picture)?.as_bytes(), output)?;
     } else if args.form.html {
-        let look = Look::new(graph, title, STREAMS, trace)?;
-        deliver(html(&look.page())?.as_bytes(), output)?;
+        let look = Look::new(graph, title, STREAMS, costs)?;
+        deliver(html(&look.page()?)?.as_bytes(), output)?;
     } else if args.form.trace {
-        let look = Look::new(graph, title, STREAMS, trace)?;
-        let timeline = look.timeline();
-        let arrows = dependencies(look.picture(), &timeline);
-        deliver(perfetto::trace(&timeline, &arrows)?.as_bytes(), output)?;
+        let look = Look::new(graph, title, STREAMS, costs)?;
+        deliver(look.trace()?.as_bytes(), output)?;
     } else {
         let found = summary(&graph);
         if args.form.json {
-            let report = report(&found, trace.as_ref());
+            let report = report(&found, costs.as_ref());
             match output {
                 None => print_json(&report)?,
                 Some(_) => deliver(format!("{report:#}\n").as_bytes(), output)?,
             }
         } else {
-            let mut text = text(&graph, &found, &title, trace.as_ref());
-            let drawn = terminal(&picture(&graph, &title, trace.as_ref()))?;
+            let mut text = text(&graph, &found, &title, costs.as_ref());
+            let drawn = terminal(&picture(&graph, &title, costs.as_ref()))?;
             if !drawn.is_empty() {
                 text += "\n";
                 text += &drawn;
@@ -91,14 +89,14 @@ pub fn run(args: &Args) -> Result<Answer> {
 }
 
 /// The picture without a schedule: what the file says and no more.
-fn picture(graph: &ComputeGraph, title: &str, trace: Option<&Trace>) -> Picture {
-    let costs = trace.map(Trace::costs).unwrap_or_default();
+fn picture(graph: &ComputeGraph, title: &str, costs: Option<&Source>) -> Picture {
+    let known = costs.map(Source::known).unwrap_or_default();
     picture_of(graph, title, None, &mut |inner: &ComputeGraph| {
-        marks(inner, if std::ptr::eq(inner, graph) { costs } else { &[] })
+        marks(inner, if std::ptr::eq(inner, graph) { &known } else { &[] })
     })
 }
 
-fn report(found: &Summary, trace: Option<&Trace>) -> serde_json::Value {
+fn report(found: &Summary, costs: Option<&Source>) -> serde_json::Value {
     let inside = |edge: &RedundantEdge| {
         edge.inside.iter().map(|(node, graph)| json!([node.0, graph])).collect::<Vec<_>>()
     };
@@ -115,11 +113,11 @@ fn report(found: &Summary, trace: Option<&Trace>) -> serde_json::Value {
         "max_width": found.max_width,
         "kinds": found.kinds,
         "internal_bytes": found.internal_bytes,
-        "costs": trace.map(Trace::report),
+        "costs": costs.map(Source::report),
     })
 }
 
-fn text(graph: &ComputeGraph, found: &Summary, title: &str, trace: Option<&Trace>) -> String {
+fn text(graph: &ComputeGraph, found: &Summary, title: &str, costs: Option<&Source>) -> String {
     let mut text = String::new();
     let inner = match found.graphs {
         1 => String::new(),
@@ -137,8 +135,8 @@ fn text(graph: &ComputeGraph, found: &Summary, title: &str, trace: Option<&Trace
         format!("{} nodes, in an inner graph", found.critical_path_nodes)
     };
     line("critical path", &shown);
-    if let Some(costs) = trace.map(Trace::costs) {
-        let cost = |node: NodeId| costs.get(node.index()).copied().flatten().unwrap_or(0);
+    if let Some(known) = costs.map(Source::known) {
+        let cost = |node: NodeId| known.get(node.index()).copied().flatten().unwrap_or(0);
         let path = critical_path(graph, cost);
         let (micros, nodes) = (path.cost as f64 / 1e3, path.nodes.len());
         line("by cost", &format!("{micros:.1} µs over {nodes} nodes: {}", chain(&path.nodes)));
@@ -157,7 +155,7 @@ fn text(graph: &ComputeGraph, found: &Summary, title: &str, trace: Option<&Trace
     if found.internal_bytes > 0 {
         line("internal memory", &format!("{} B in buffers of their own", found.internal_bytes));
     }
-    for (index, said) in trace.map(Trace::says).unwrap_or_default().iter().enumerate() {
+    for (index, said) in costs.map(Source::says).unwrap_or_default().iter().enumerate() {
         line(if index == 0 { "costs" } else { "" }, said);
     }
     let kernels = kernels(graph);

@@ -1,80 +1,72 @@
 //! From a schedule to its pictures: when each node would run, and where each buffer lies.
 //!
-//! In: a graph or its picture, a [`Schedule`], and what each launch costs. Out: a [`Timeline`] and a [`Skyline`]. Costs
+//! In: a graph or its picture, a [`Schedule`], and when each node runs. Out: a [`Timeline`] and a [`Skyline`]. Times
 //! are given, not guessed. Linear in steps and operands, but for sorting.
 
 use std::collections::{BTreeMap, HashMap};
 
-use phonograph_graph::{ComputeGraph, EventId, NodeId, Schedule, Space, Step, StreamId};
+use phonograph_graph::{ComputeGraph, NodeId, Schedule, Space, Step, StreamId};
 
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, Picture};
 use crate::skyline::{Block, Moment, Pool, Skyline};
 use crate::timeline::{Lane, Span, SpanAt, SpanIx, Timeline, Unit};
 
-/// When the steps of a schedule would run if streams only waited for each other: steps of a stream one after the
-/// other, waits until their event, nothing competing for the device. `cost` is asked for each launch, with its nodes.
-///
-/// ```
-/// use phonograph_graph::{GraphBuilder, Schedule};
-/// use phonograph_report::timeline::Unit;
-/// use phonograph_report::{Marks, picture_of, timeline_of};
-///
-/// let mut b = GraphBuilder::new();
-/// let [x, y] = ["x", "y"].map(|name| b.add_barrier(name));
-/// b.dep(x, y);
-/// let graph = b.build()?;
-/// let schedule = Schedule::sequential(&graph);
-/// let picture = picture_of(&graph, "two", Some(&schedule), &mut |_| Marks::default());
-/// let timeline = timeline_of(&picture, &schedule, "in turn", Unit::Steps, |_| 1);
-/// assert_eq!(timeline.lanes[0].spans[1].start, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn timeline_of(
-    picture: &Picture,
-    schedule: &Schedule,
-    title: &str,
-    unit: Unit,
-    cost: impl Fn(&[NodeId]) -> u64,
-) -> Timeline {
-    let mut clock = vec![0u64; schedule.streams as usize];
-    let mut lanes: Vec<Lane> = (0..schedule.streams)
-        .map(|stream| Lane { name: format!("stream {stream}"), spans: Vec::new() })
-        .collect();
-    let mut recorded: HashMap<EventId, u64> = HashMap::new();
-    let place = |stream: StreamId| stream.index();
-    for step in &schedule.steps {
-        match step {
-            Step::Run { nodes, stream } => {
-                let start = clock[place(*stream)];
-                let end = start.saturating_add(cost(nodes));
-                lanes[place(*stream)].spans.push(span(picture, nodes, start, end));
-                clock[place(*stream)] = end;
-            }
-            Step::Record { event, stream } => {
-                recorded.insert(*event, clock[place(*stream)]);
-            }
-            Step::Wait { event, stream } => {
-                // A wait for an event that nothing recorded waits for nothing.
-                let until = recorded.get(event).copied().unwrap_or(0);
-                clock[place(*stream)] = clock[place(*stream)].max(until);
-            }
-        }
-    }
-    Timeline { title: title.to_owned(), lanes, unit }
+/// When a node ran, or would run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The node, of the main graph.
+    pub node: NodeId,
+    /// Its stream.
+    pub stream: StreamId,
+    /// In the timeline's unit, on any clock that all runs share.
+    pub start: u64,
+    /// In the timeline's unit; not before the start.
+    pub end: u64,
+    /// Whether the whole would be shorter if this were.
+    pub critical: bool,
 }
 
-fn span(picture: &Picture, nodes: &[NodeId], start: u64, end: u64) -> Span {
-    let drawn = picture.groups.first().map(|group| &group.nodes);
-    let drawn = |id: &NodeId| drawn.and_then(|nodes| nodes.get(id.index()));
-    let labels: Vec<&str> = nodes.iter().filter_map(drawn).map(|node| &*node.label).collect();
-    Span {
-        label: labels.join(" + "),
-        class: nodes.iter().find_map(drawn).map_or(NodeClass::Summary, |node| node.class),
-        start,
-        end,
-        node: nodes.first().map(|id| (GroupIx(0), NodeIx(id.0))),
-        critical: nodes.iter().filter_map(drawn).any(|node| node.critical),
+/// A timeline of one lane for each of `streams` streams. What a simulation says becomes a drawing here; runs of one stream
+/// are given in order. Linear.
+///
+/// ```
+/// use phonograph_graph::{GraphBuilder, StreamId};
+/// use phonograph_report::timeline::Unit;
+/// use phonograph_report::{Marks, Run, picture_of, timeline_of};
+///
+/// let mut b = GraphBuilder::new();
+/// let node = b.add_barrier("x");
+/// let picture = picture_of(&b.build()?, "one", None, &mut |_| Marks::default());
+/// let run = Run { node, stream: StreamId(0), start: 0, end: 7, critical: true };
+/// let timeline = timeline_of(&picture, "in turn", 1, Unit::Steps, [run]);
+/// assert_eq!(timeline.lanes[0].spans[0].end, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+/// If a run names a stream that is not below `streams`.
+pub fn timeline_of(
+    picture: &Picture,
+    title: &str,
+    streams: u32,
+    unit: Unit,
+    runs: impl IntoIterator<Item = Run>,
+) -> Timeline {
+    let lane = |stream| Lane { name: format!("stream {stream}"), spans: Vec::new() };
+    let mut lanes: Vec<Lane> = (0..streams).map(lane).collect();
+    let drawn = picture.groups.first().map_or(&[][..], |group| &group.nodes);
+    for Run { node, stream, start, end, critical } in runs {
+        let drawn = drawn.get(node.index());
+        lanes[stream.index()].spans.push(Span {
+            label: drawn.map_or_else(|| node.to_string(), |node| node.label.clone()),
+            class: drawn.map_or(NodeClass::Summary, |node| node.class),
+            start,
+            end,
+            node: drawn.map(|_| (GroupIx(0), NodeIx(node.0))),
+            critical,
+        });
     }
+    Timeline { title: title.to_owned(), lanes, unit }
 }
 
 /// The dependencies of a picture's main graph between the spans of its timeline, redundant ones left out: arrows for

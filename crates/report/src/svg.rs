@@ -65,7 +65,7 @@ pub fn svg(picture: &Picture) -> Result<String, PictureError> {
 /// let graph = b.build()?;
 /// let schedule = Schedule::sequential(&graph);
 /// let picture = picture_of(&graph, "one", Some(&schedule), &mut |_| Marks::default());
-/// let timeline = timeline_of(&picture, &schedule, "in turn", Unit::Steps, |_| 1);
+/// let timeline = timeline_of(&picture, "in turn", schedule.streams, Unit::Steps, []);
 /// let drawing = plan_svg("a plan", &timeline, &skyline_of(&graph, &schedule, "memory"))?;
 /// assert!(drawing.contains("stream 0"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use phonograph::report::html::{Page, html_of};
 
+use crate::costs::Source;
 use crate::{Answer, input, title};
 
 #[derive(clap::Args)]
@@ -25,27 +26,29 @@ pub struct Args {
     /// The most streams of the schedule.
     #[arg(long, default_value_t = page::STREAMS, value_parser = clap::value_parser!(u32).range(1..=4096))]
     streams: u32,
-    /// A trace of PyTorch's profiler that tells what the nodes of the graph cost; for one graph.
-    #[arg(long, value_name = "TRACE")]
+    /// What the nodes of the graph cost: a trace of PyTorch's profiler, or a file that `run --profile` wrote; for one graph.
+    #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
     if args.costs.is_some() && args.files.len() > 1 {
-        bail!("a trace gives costs to one graph, and {} are given", args.files.len());
+        bail!("costs are those of one graph, and {} are given", args.files.len());
     }
     let mut looks = Vec::with_capacity(args.files.len());
     for file in &args.files {
         let graph = input::graph(file)?;
         let costs = args.costs.as_deref();
-        let trace = costs.map(|path| trace::Trace::read(path, &graph)).transpose()?;
-        looks.push(page::Look::new(graph, title(file), args.streams, trace)?);
+        let costs = costs.map(|path| Source::read(path, &graph)).transpose()?;
+        looks.push(page::Look::new(graph, title(file), args.streams, costs)?);
     }
     let mut pages: Vec<Page> = Vec::with_capacity(looks.len() + 1);
     if let [before, after] = &looks[..] {
         pages.push(page::comparison(before, after)?);
     }
-    pages.extend(looks.iter().map(page::Look::page));
+    for look in &looks {
+        pages.push(look.page()?);
+    }
     let names: Vec<String> = args.files.iter().map(|file| title(file)).collect();
     let document = html_of(&names.join(", "), &pages)?;
     server::serve(document, args.port, args.open)?;

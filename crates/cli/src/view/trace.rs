@@ -10,7 +10,7 @@ use phonograph::report::profile::{self, Profile};
 use phonograph::report::timeline::Timeline;
 use serde_json::json;
 
-use crate::{input, short, title};
+use crate::{short, title};
 
 /// What a profiler's trace says of a graph.
 pub struct Trace {
@@ -20,12 +20,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace and matches it to the graph; an error if nothing matches.
-    pub fn read(path: &Path, graph: &ComputeGraph) -> Result<Trace> {
-        let bytes =
-            input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
+    /// Matches the trace in a file to the graph; an error if nothing matches.
+    pub fn new(bytes: &[u8], path: &Path, graph: &ComputeGraph) -> Result<Trace> {
         let profile =
-            profile::read(&bytes).with_context(|| format!("{} is no trace", path.display()))?;
+            profile::read(bytes).with_context(|| format!("{} is no trace", path.display()))?;
         let found = matching::find(graph, &profile);
         if found.replays.is_empty() {
             bail!(

@@ -1,0 +1,66 @@
+//! A plan of a graph, proved by the checker: what `plan`, `show` and `view` have in common.
+
+use anyhow::{Context, Result, bail};
+use phonograph::graph::{ComputeGraph, Schedule, check};
+use phonograph::plan::memory::{self, MemoryOptions, MemoryReport};
+use phonograph::plan::simulate::{Simulation, simulate};
+use phonograph::plan::streams::{PlanOptions, StreamLimit, schedule_in};
+use phonograph::plan::{ExecutionPlan, PlanError};
+
+use crate::costs::{Costs, Source};
+
+/// A plan and what it rests on.
+pub struct Planned {
+    pub plan: ExecutionPlan,
+    pub memory: MemoryReport,
+    pub run: Simulation,
+}
+
+impl Planned {
+    /// Plans memory, then streams, by the costs that are known, and has the plan proved. Without costs
+    /// everything that may run side by side does, if the streams suffice.
+    pub fn new(
+        graph: &ComputeGraph,
+        streams: StreamLimit,
+        source: Option<&Source>,
+        memory_budget: Option<u64>,
+    ) -> Result<Self> {
+        let Costs { nodes: costs, overheads } =
+            source.map_or_else(|| Costs::assumed(graph), |source| source.costs(graph));
+        let limited = MemoryOptions { bytes: memory_budget, ..MemoryOptions::default() };
+        let memory = memory::plan(graph, &MemoryOptions { costs: &costs, ..limited })?;
+        let known = source.is_some().then_some(costs.as_slice());
+        let options = PlanOptions { streams, costs: known, overheads, memory: limited };
+        let plan = ExecutionPlan::with_schedule(graph, schedule_in(graph, &options, &memory)?)?;
+        let schedule = schedule_of(&plan)?;
+        let violations = check(graph, schedule);
+        if let Some(first) = violations.first() {
+            bail!("the plan is wrong, which is a bug: {first} ({} in all)", violations.len());
+        }
+        let run = simulate(graph, schedule, &costs, overheads);
+        Ok(Self { plan, memory, run })
+    }
+
+    /// What any plan of the graph needs that adds no order, graphs inside included.
+    pub fn least_memory(&self, graph: &ComputeGraph) -> Result<memory::Bound, PlanError> {
+        least_memory(graph, &self.memory)
+    }
+}
+
+/// The schedule of a plan that was made of a graph.
+pub fn schedule_of(plan: &ExecutionPlan) -> Result<&Schedule> {
+    plan.schedule().context("a plan of a graph has a schedule")
+}
+
+fn least_memory(graph: &ComputeGraph, own: &MemoryReport) -> Result<memory::Bound, PlanError> {
+    let mut bound = own.lower_bound;
+    for inner in graph.nodes().iter().flat_map(|node| node.kind.inner_graphs()) {
+        // Nesting is bounded by building.
+        let inner = least_memory(inner, &memory::plan(inner, &MemoryOptions::default())?)?;
+        bound.bytes = bound.bytes.saturating_add(inner.bytes);
+        if inner.kind == memory::BoundKind::Level {
+            bound.kind = memory::BoundKind::Level;
+        }
+    }
+    Ok(bound)
+}
