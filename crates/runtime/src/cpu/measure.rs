@@ -20,10 +20,10 @@ pub struct Overheads {
     pub handover_ns: u64,
 }
 
-/// Tasks of a probe. A replay of it takes a fraction of a millisecond.
-const TASKS: u32 = 1_000;
+/// Tasks of a probe. A replay of it takes some microseconds, so that some fall between what else the machine does.
+const TASKS: u32 = 200;
 /// Replays of a probe, of which the fastest counts: everything else on the machine only makes them slower.
-const REPLAYS: u32 = 64;
+const REPLAYS: u32 = 256;
 
 impl Cpu {
     /// Measures what replays cost beside their nodes. Takes some milliseconds, in which all workers are busy.
