@@ -1,8 +1,9 @@
 //! Placement of the MiniMalloc instances, and of files named on the command line: peaks, lower bounds, seconds.
 //!
-//! `cargo bench -p phonograph-plan --bench memory [-- FILE.csv …]`. Seconds are the processor's, the least of five runs, until the peak met
-//! the target: the lower bound or, where that takes longer than a run may, the instance's capacity. Beside them the seconds that
-//! MiniMalloc's authors published.
+//! `cargo bench -p phonograph-plan --bench memory [-- FILE.csv …]`. Seconds are the least of five runs, until the peak met its
+//! target: the lower bound or, where that is not met in MiniMalloc's seconds, the instance's capacity. They are the processor's, or by the
+//! clock where that is less (the processor's are counted in steps of milliseconds). Beside them the seconds that MiniMalloc's
+//! authors published.
 
 use std::io::Read;
 use std::time::Instant;
@@ -24,6 +25,9 @@ const INSTANCES: [(&str, f64); 11] = [
     ("K", 0.48),
 ];
 const CAPACITY: u64 = 1 << 20;
+
+/// Seconds below which the processor's are not told apart.
+const COARSE: f64 = 0.005;
 
 /// Seconds that this thread has had a processor, where Linux tells; else seconds by the clock.
 fn processor_seconds() -> f64 {
@@ -80,10 +84,10 @@ fn row(name: &str, lifetimes: &Lifetimes, capacity: Option<u64>, seconds: f64) {
     let ratio = |peak: u64| peak as f64 / bound as f64;
     let timed = |place: &dyn Fn(&mut Budget<'_>) -> Vec<u64>| {
         let runs = (0..5).map(|_| {
-            let start = processor_seconds();
+            let (start, clock) = (processor_seconds(), Instant::now());
             let mut stop = || processor_seconds() - start >= seconds;
             let offsets = place(&mut Budget::new(u64::MAX, &mut stop));
-            let took = processor_seconds() - start;
+            let took = (processor_seconds() - start).max(COARSE).min(clock.elapsed().as_secs_f64());
             (took, prove(lifetimes, &offsets).expect("the placement is right"))
         });
         runs.min_by(|a, b| (a.1, a.0).partial_cmp(&(b.1, b.0)).expect("no NaN")).expect("five runs")

@@ -131,6 +131,7 @@ fn published_instances_are_placed_at_their_bounds() {
         ("B", 1_048_576, 20_000),
         ("C", 1_039_360, 20_000),
         ("D", 1_048_576, 50_000),
+        ("E", 1_048_576, 200_000),
         ("F", 1_048_576, 50_000),
         ("G", 1_048_576, 20_000),
         ("H", 1_048_576, 50_000),
@@ -143,6 +144,28 @@ fn published_instances_are_placed_at_their_bounds() {
         assert_eq!(prove(&lifetimes, &placement.offsets), Ok(placement.peak));
         assert!(placement.peak <= capacity && placement.complete, "{name}: {}", placement.peak);
     }
+}
+
+#[test]
+fn greedy_placement_is_near_the_bounds_of_published_instances() {
+    for name in ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K"] {
+        let lifetimes = instance(name);
+        let placement = greedy(&lifetimes, &mut Budget::new(20_000, &mut || false));
+        let peak = prove(&lifetimes, &placement.offsets).unwrap();
+        assert!(peak * 4 <= placement.lower_bound * 5, "{name}: {peak}");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_lifetimes_are_placed_in_time() {
+    let list = (0..100_000i64).map(|at| {
+        let length = if at % 50 == 0 { 20_000 } else { 1 + at * 37 % 211 };
+        live(at, at + length, 64 * (1 + at as u64 * 7919 % 977))
+    });
+    let lifetimes = Lifetimes::new(list.collect()).unwrap();
+    let placement = place(&lifetimes, None, &mut Budget::new(10_000, &mut || false));
+    assert_eq!(prove(&lifetimes, &placement.offsets), Ok(placement.peak));
+    assert!(placement.peak * 10 <= placement.lower_bound * 12, "{}", placement.peak);
 }
 
 #[test]

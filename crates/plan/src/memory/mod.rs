@@ -1,20 +1,30 @@
 //! Memory: places buffers so that those which cannot live at once share bytes.
 //!
-//! Two problems, one placement engine.
-//!
-//! *Lifetimes* ([`place`]) are given as times on a line. *Buffers of a graph* ([`plan`()]) are ordered only in part: two share bytes only if every user of one
-//! is complete before any user of the other starts, in the order of the graph's edges: *wholly before*. In: a graph. Out: an offset
-//! for each internal buffer in the pool of its space, aligned as it asks (pools are taken to start at a multiple of the largest alignment
-//! in them), and how far that is from what any plan needs.
+//! Two problems, one placement engine. *Lifetimes* ([`place`]) are given as times on a line. *Buffers of a graph* ([`plan()`])
+//! are ordered only in part: two share bytes only if every user of one is complete before any user of the other starts, in the
+//! order of the graph's edges: *wholly before*. In: a graph. Out: an offset for each internal buffer in the pool of its space,
+//! aligned as it asks (pools are taken to start at a multiple of the largest alignment in them), and how far that is from what
+//! any plan needs.
 //!
 //! Not shared with anything: a buffer that may be read before it is written in a replay, so that what its bytes held
 //! shows; one that is allocated by a node and not freed by one; one with more than 64 first or last users that
 //! nothing is known to order. A buffer that no node names lies at the start of its pool, over others. Contents do not
-//! outlive a replay. A kernel's output never takes the place of an input that dies there: backends may rely on it that different
-//! buffers which one node names do not overlap. (A kernel that names one buffer as both works in place.)
+//! outlive a replay. An output never takes the place of an input that dies in the same kernel: backends rely on it that
+//! different buffers which one node names do not overlap. (A kernel that names one buffer as both works in place.)
 //!
-//! With a limit on bytes ([`MemoryOptions::bytes`]) concurrency is traded for memory: *reuse edges* order nodes which the graph does not,
-//! so that more buffers are wholly before others, and the longer critical path is the price.
+//! With a limit on bytes ([`MemoryOptions::bytes`]) concurrency is traded for memory: *reuse edges* order nodes which the
+//! graph does not, so that more buffers are wholly before others; the longer critical path is the price.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `lifetimes`, `csv` | the input on a time line, its lower bound, the proof of a placement; as text |
+//! | `place` | the order in which methods are tried on lifetimes: a sweep, first fit, search |
+//! | `first_fit`, `local` | greedy placement in an order, under intervals or any conflicts; local search over orders |
+//! | `sections`, `niche` | the moments that matter; the complete search within a capacity |
+//! | `tenants`, `order` | buffers of a graph with their first and last users; which are wholly before which |
+//! | `pool`, `arena` | the plan of one memory space; its near-linear part |
+//! | `bound` | heaviest antichain, and the simple bound |
+//! | `serial` | the limit on bytes |
 //!
 //! Cost: O(operands · log operands) and what the index of the order costs; searches by their budget.
 
