@@ -7,6 +7,7 @@ mod conformance;
 mod diff;
 mod doctor;
 mod input;
+mod optimize;
 mod plan;
 mod run;
 mod show;
@@ -31,6 +32,8 @@ struct Cli {
 enum Command {
     /// What a graph is made of: kinds, critical path, width, redundant edges; or draw it.
     Show(show::Args),
+    /// Rewrite a graph so that it does the same with fewer edges and nodes.
+    Optimize(optimize::Args),
     /// Streams, waits and memory for a graph.
     Plan(plan::Args),
     /// Replay a graph with real data.
@@ -59,6 +62,7 @@ enum Answer {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Show(args) => show::run(&args),
+        Command::Optimize(args) => optimize::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -1,93 +1,230 @@
-//! A million nodes with two edges each: building, and every analysis and planner, in seconds; memory in bytes a node.
+//! A million nodes: building, every analysis, pass, planner and checker, in seconds and in bytes a node.
 //!
-//! `cargo bench -p phonograph --bench scale`. Memory is the growth of the resident set, where Linux tells it.
+//! `cargo bench -p phonograph --bench scale [-- NAME…]` runs the tables whose name contains one of the words: `edges`,
+//! `analyses`, `passes`, `files`. Seconds are the best of three runs. Memory is how far the resident set of the process rose at
+//! most above where it was, where Linux tells it: scratch and results together. What an allocator kept from before is not counted
+//! again, so that small figures are lower bounds.
 
 use std::time::Instant;
 
-use phonograph::graph::{Adjacency, Edge, GraphBuilder, NodeId, check, from_json, to_json};
+use phonograph::graph::{
+    Access, Adjacency, Arg, ComputeGraph, DType, Edge, Expr, Extent, GraphBuilder, MemsetNode,
+    NodeId, Pitched, Region, Target, View, check, check_rewrite, from_json, lost_order, races,
+    to_json,
+};
 use phonograph::plan::ExecutionPlan;
-use phonograph::plan::analysis::{critical_path, levels, redundant_edges};
+use phonograph::plan::analysis::{
+    Budget, ReachIndex, conflicts, critical_path, dominators, levels, lifetimes, outlasting,
+    redundant_edges, timing, width,
+};
+use phonograph::plan::passes::{Pass, reduce_edges};
 
 const NODES: u32 = 1_000_000;
+const RUNS: u32 = 3;
 
-/// Resident bytes of this process, if the system says.
-fn resident() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * 4096)
+/// A field of `/proc/self/status`, in bytes.
+fn status(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes * 1024)
 }
 
-/// Two edges into each node: from the one before, and from one up to `window` before.
-fn edges(window: u32) -> Vec<Edge> {
-    let mut state = 1u64;
-    let mut random = move || {
+/// Runs `work` a few times; prints the best time and how far memory rose.
+fn timed<T>(name: &str, mut work: impl FnMut() -> T) -> T {
+    // Writing 5 here sets the high-water mark back to what is resident now.
+    let reset = std::fs::write("/proc/self/clear_refs", "5").is_ok();
+    let before = status("VmRSS:").filter(|_| reset);
+    let mut result = None;
+    let mut best = f64::INFINITY;
+    for _ in 0..RUNS {
+        drop(result.take());
+        let start = Instant::now();
+        result = Some(work());
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    let bytes = match (before, status("VmHWM:")) {
+        (Some(before), Some(most)) => (most.saturating_sub(before) / u64::from(NODES)).to_string(),
+        _ => "?".to_owned(),
+    };
+    println!("{name:<48} {best:>9.3} {bytes:>10}");
+    result.expect("it ran")
+}
+
+fn heading(name: &str) {
+    println!("\n{name:<48} {:>9} {:>10}", "seconds", "B a node");
+}
+
+/// Numbers that have nothing to do with one another (a linear congruential generator).
+fn numbers(seed: u64) -> impl FnMut() -> u32 {
+    let mut state = seed;
+    move || {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32
+    }
+}
+
+/// Two edges into each node from up to `window` before; one of them from the very one before, if it is to be a `chain`.
+fn edges(window: u32, chain: bool) -> Vec<Edge> {
+    let mut random = numbers(1);
+    let mut from = move |to: u32| NodeId(to - 1 - random() % window.min(to));
+    let two = |to: u32| {
+        let one = if chain { NodeId(to - 1) } else { from(to) };
+        [Edge::full(one, NodeId(to)), Edge::full(from(to), NodeId(to))]
     };
-    let far = |to: u32, random: u32| to - 1 - random % window.min(to);
-    (1..NODES)
-        .flat_map(|to| {
-            let from = far(to, random());
-            [Edge::full(NodeId(to - 1), NodeId(to)), Edge::full(NodeId(from), NodeId(to))]
-        })
-        .collect()
+    (1..NODES).flat_map(two).collect()
 }
 
 /// The edges in an order that has nothing to do with the nodes'.
 fn shuffled(mut edges: Vec<Edge>) -> Vec<Edge> {
-    let mut state = 7u64;
+    let mut random = numbers(7);
     for last in (1..edges.len()).rev() {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        edges.swap(last, (state >> 33) as usize % (last + 1));
+        edges.swap(last, random() as usize % (last + 1));
     }
     edges
 }
 
-fn timed<T>(name: &str, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    println!("{name:<44} {:>8.3} s", start.elapsed().as_secs_f64());
-    result
+fn build(edges: &[Edge]) -> ComputeGraph {
+    let mut b = GraphBuilder::new();
+    for _ in 0..NODES {
+        b.add_kernel("k", 1, 32, 0).finish();
+    }
+    for &edge in edges {
+        b.add_edge(edge);
+    }
+    b.build().expect("the edges go forward")
 }
 
-fn main() {
-    if std::env::args().any(|arg| arg == "--test") {
-        return; // `cargo test --benches` only asks whether it starts
-    }
-    for (name, edges) in [("in random order", shuffled(edges(1000))), ("in order", edges(1000))] {
-        let before = resident();
-        let graph = timed(&format!("build, edges {name}"), || {
-            let mut b = GraphBuilder::new();
-            for _ in 0..NODES {
-                b.add_kernel("k", 1, 32, 0).finish();
-            }
-            for &edge in &edges {
-                b.add_edge(edge);
-            }
-            b.build().expect("the edges go forward")
-        });
-        if let (Some(before), Some(after)) = (before, resident()) {
-            // What the builder freed may stay resident: an upper bound.
-            let bytes = after.saturating_sub(before) / u64::from(NODES);
-            println!("{:<44} {bytes:>8} B a node", "  resident");
+/// Edge reduction and its check, for edges near and far.
+fn reductions() {
+    heading("edges, two a node");
+    let far = [("window 1,000", 1_000), ("window 100,000", 100_000), ("uniform", NODES)];
+    for (name, window) in far {
+        for chain in [false, true] {
+            let also = if chain { " and a chain" } else { "" };
+            let before = build(&edges(window, chain));
+            let redundant =
+                timed(&format!("redundant edges, {name}{also}"), || redundant_edges(&before).len());
+            let done = timed("  the pass", || reduce_edges(&before).expect("a valid graph"));
+            let lost = timed("  check of the pass", || {
+                check_rewrite(&before, &done.graph, &done.image).len()
+            });
+            let order = timed("  check that the order is the same", || {
+                lost_order(&before, &done.graph).len() + lost_order(&done.graph, &before).len()
+            });
+            assert_eq!((lost, order), (0, 0));
+            println!("  {redundant} of {} edges are redundant", before.edge_count());
         }
-        timed("  levels", || levels(&graph).max_width());
-        timed("  critical path", || critical_path(&graph, |_| 1).cost);
-        let redundant = timed("  redundant edges, window 1000", || redundant_edges(&graph).len());
-        println!("{:<44} {redundant:>8}", "    found");
-        let plan = timed("  plan on 4 streams", || ExecutionPlan::build(&graph, 4));
-        let plan = plan.expect("a valid graph can be planned");
-        let schedule = plan.schedule().expect("a plan of a graph has a schedule");
-        let violations = timed("  check the plan", || check(&graph, schedule).len());
-        assert_eq!(violations, 0);
+    }
+}
+
+fn analyses() {
+    heading("analyses, two edges a node, window 1,000");
+    let graph = build(&edges(1_000, false));
+    timed("levels", || levels(&graph).max_width());
+    timed("earliest and latest starts", || timing(&graph, |_| 1).makespan);
+    timed("critical path", || critical_path(&graph, |_| 1).cost);
+    timed("dominators", || dominators(&graph).immediate(NodeId(0)));
+    timed("width, bounds", || width(&graph, Budget { bytes: 0, steps: 0 }).upper);
+    timed("exact index (over its budget)", || ReachIndex::new(&graph, Budget::default()).err());
+    let schedule_of = |graph: &ComputeGraph| {
+        ExecutionPlan::build(graph, 4).expect("a valid graph can be planned")
+    };
+    let plan = timed("plan on 4 streams", || schedule_of(&graph));
+    let schedule = plan.schedule().expect("a plan of a graph has a schedule");
+    let wrong = timed("check of the plan", || check(&graph, schedule).len());
+    assert_eq!(wrong, 0);
+    heading("analyses, real operands (see `passes`)");
+    let graph = mixed();
+    timed("conflicts", || conflicts(&graph).len());
+    timed("outlasting buffers", || outlasting(&graph).len());
+    timed("lifetimes", || lifetimes(&graph).len());
+    timed("races (the checker's)", || races(&graph).len());
+}
+
+/// Ten nodes over and over, on ten buffers of their own: two fills side by side, a copy to stage the input, two
+/// expressions, two copies side by side, an empty node, a result that nobody reads, and a kernel known by name.
+fn mixed() -> ComputeGraph {
+    let mut b = GraphBuilder::new();
+    let scale = Expr::build(|e| e.output(e.input(DType::F32) * e.f32(0.5))).expect("well typed");
+    let scale = std::sync::Arc::new(scale);
+    const BYTES: u64 = 1024;
+    let part = |buffer, offset, bytes| Region { buffer, offset, bytes };
+    let mut last = None;
+    for _ in 0..NODES / 10 {
+        let [input, output] = ["in", "out"].map(|name| b.external_buffer(name, BYTES as usize));
+        let [staged, half, more, unread] =
+            ["staged", "half", "more", "unread"].map(|name| b.alloc_buffer(name, BYTES as usize));
+        let view = |buffer| View::contiguous(buffer, DType::F32, &[BYTES / 4]).expect("a row");
+        for offset in [0, BYTES / 2] {
+            let dst = Pitched::linear(Target::Buffer(output), offset);
+            let extent = Extent::linear(BYTES / 2);
+            b.add_fill("zero", MemsetNode { dst, value: 0, element_size: 4, extent });
+        }
+        let stage = b.add_region_copy("stage", part(input, 0, BYTES), part(staged, 0, BYTES));
+        b.add_elementwise("half", scale.clone(), &[view(staged)], &[], &[view(half)]);
+        b.add_elementwise("quarter", scale.clone(), &[view(half)], &[], &[view(more)]);
+        for offset in [0, BYTES / 2] {
+            let (from, to) = (part(more, offset, BYTES / 2), part(output, offset, BYTES / 2));
+            b.add_region_copy("store", from, to);
+        }
+        let empty = b.add_barrier("join");
+        b.add_elementwise("unread", scale.clone(), &[view(half)], &[], &[view(unread)]);
+        let updated = Arg::Region(part(output, 0, BYTES), Access::ReadWrite);
+        let named = b.add_kernel("use", 1, 32, 0).inputs([input]).arg(updated).finish();
+        b.chain(&[stage, empty, named]).dep(stage, named);
+        if let Some(last) = last {
+            b.dep(last, stage);
+        }
+        last = Some(empty);
+    }
+    b.build().expect("a valid graph")
+}
+
+fn passes() {
+    heading("passes, each on what the ones before left");
+    let mut graph = timed("build, edges inferred", mixed);
+    for pass in Pass::ALL {
+        let done = timed(pass.name(), || pass.run(&graph).expect("a valid graph"));
+        let wrong = timed("  check", || check_rewrite(&graph, &done.graph, &done.image));
+        assert_eq!(wrong, []);
+        let counts = done.report.counts();
+        println!(
+            "  {} nodes, {} edges; {counts:?}",
+            done.graph.node_count(),
+            done.graph.edge_count()
+        );
+        graph = done.graph;
+    }
+}
+
+fn files() {
+    heading("building and files, two edges a node, window 1,000");
+    let ordered = edges(1_000, true);
+    for (name, edges) in [("in random order", &shuffled(ordered.clone())), ("in order", &ordered)] {
+        let graph = timed(&format!("build, edges {name}"), || build(edges));
+        timed("  group the edges by consumer", || {
+            Adjacency::group(NODES as usize, edges.iter().map(|e| (e.to, e.from))).rows()
+        });
         let json = timed("  write JSON", || to_json(&graph));
         timed("  read JSON", || {
             from_json(json.as_bytes()).map(|g| g.node_count()).expect("as written")
         });
-        timed("  group the edges by consumer", || {
-            Adjacency::group(NODES as usize, edges.iter().map(|e| (e.to, e.from))).rows()
-        });
+    }
+}
+
+fn main() {
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    if std::env::args().any(|arg| arg == "--test") {
+        return; // `cargo test --benches` only asks whether it starts
+    }
+    let tables: [(&str, fn()); 4] =
+        [("edges", reductions), ("analyses", analyses), ("passes", passes), ("files", files)];
+    for (name, table) in tables {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            table();
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Conflicting accesses that no order separates.
 
 use crate::checker::reach::{By, GuaranteedOrder};
-use crate::{ComputeGraph, Effects, NodeId, infer};
+use crate::{ComputeGraph, Effects, NodeId, Operands, infer};
 
 /// Two nodes that touch the same bytes, at least one writing, while nothing orders them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -23,16 +23,20 @@ pub struct Race {
 /// reported against its neighbours in topological order, which is enough to show that there is a race. Costs what
 /// inference costs, and a pass over the graph per 64 conflicting nodes.
 pub fn races(graph: &ComputeGraph) -> Vec<Race> {
+    races_of(graph, |node| graph.operands(node))
+}
+
+/// The same if nodes touched these operands.
+pub(super) fn races_of(graph: &ComputeGraph, operands: impl Fn(NodeId) -> Operands) -> Vec<Race> {
     // In any topological order, if each conflict with the next user of the same bytes is ordered, all are.
     let order = graph.topological_order();
-    let effects = order.iter().map(|&node| Effects::Known(graph.operands(node)));
+    let effects = order.iter().map(|&node| Effects::Known(operands(node)));
     let node_at = |place: NodeId| order[place.index()];
     let conflicts = infer::infer(graph.buffers().len(), effects)
         .into_iter()
         .map(|edge| (node_at(edge.from), node_at(edge.to)))
         .collect();
-    let guaranteed = GuaranteedOrder::of_edges(graph);
-    let loose = guaranteed.unordered(conflicts, By::Wait).into_iter();
+    let loose = GuaranteedOrder::of_edges(graph).unordered(conflicts, By::Wait).into_iter();
     loose.map(|(a, b)| Race { first: a.min(b), second: a.max(b) }).collect()
 }
 

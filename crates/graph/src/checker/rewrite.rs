@@ -19,6 +19,8 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
+use crate::checker::races::races_of;
+
 use crate::{BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, races};
 
 /// Something that a rewriting got wrong. Unless said, ids are of the graph before.
@@ -375,9 +377,16 @@ fn check_gone(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     if gone.iter().all(|&node| writes(node).next().is_none()) {
         return;
     }
+    // What graphs inside nodes do not touch any more has been shown not to matter, when they were checked.
+    let operands = |node: NodeId| match groups.image.of(node) {
+        Some(image) if groups.after.node(image).kind.has_inner_graphs() => {
+            groups.after.operands(image)
+        }
+        _ => groups.before.operands(node),
+    };
     let mut raced: FxHashMap<BufferId, NodeId> = FxHashMap::default();
-    for Race { first, second } in races(groups.before) {
-        let (a, b) = (groups.before.operands(first), groups.before.operands(second));
+    for Race { first, second } in races_of(groups.before, operands) {
+        let (a, b) = (operands(first), operands(second));
         for (region, _) in a.iter().filter(|(x, _)| b.iter().any(|(y, _)| x.overlaps(y))) {
             raced.entry(region.buffer).or_insert(second);
         }

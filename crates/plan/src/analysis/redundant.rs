@@ -124,20 +124,31 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Chains of full edges, each node followed by its nearest successor that has no chain yet.
-struct Chains {
-    chain: Vec<u32>,
+/// Chains of edges, each node followed by its nearest successor that follows no other.
+pub(crate) struct Chains {
+    /// The first node of each node's chain.
+    chain: Vec<NodeId>,
     before: Vec<Option<NodeId>>,
 }
 
 impl Chains {
-    fn cut(graph: &ComputeGraph, position: &[u32]) -> Self {
-        let mut chain: Vec<u32> = (0..graph.node_count() as u32).collect();
+    /// Chains of full edges.
+    pub fn cut(graph: &ComputeGraph, position: &[u32]) -> Self {
+        Self::of(graph, position, |edge| edge.data.is_full())
+    }
+
+    /// Chains of edges of any kind.
+    pub fn cut_by_any_edge(graph: &ComputeGraph, position: &[u32]) -> Self {
+        Self::of(graph, position, |_| true)
+    }
+
+    fn of(graph: &ComputeGraph, position: &[u32], counts: impl Fn(&Edge) -> bool) -> Self {
+        let mut chain: Vec<NodeId> = graph.node_ids().collect();
         let mut before = vec![None; graph.node_count()];
         let mut continued = vec![false; graph.node_count()];
         for &node in graph.topological_order() {
-            let free = graph.incoming(node).filter(|edge| edge.data.is_full());
-            let free = free.map(|edge| edge.from).filter(|from| !continued[from.index()]);
+            let free = graph.incoming(node).filter(&counts).map(|edge| edge.from);
+            let free = free.filter(|from| !continued[from.index()]);
             // The latest producer: the nearest one.
             if let Some(from) = free.max_by_key(|from| position[from.index()]) {
                 continued[from.index()] = true;
@@ -148,7 +159,28 @@ impl Chains {
         Self { chain, before }
     }
 
-    /// Whether the chain of both leads from `from` to `to` through a node between.
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.before.iter().filter(|before| before.is_none()).count()
+    }
+
+    /// For each node the number of its chain, and its place on it.
+    pub fn numbered(&self, graph: &ComputeGraph) -> (Vec<u32>, Vec<u32>) {
+        let (mut chain, mut place) = (vec![0u32; self.chain.len()], vec![0u32; self.chain.len()]);
+        let mut chains = 0;
+        for &node in graph.topological_order() {
+            (chain[node.index()], place[node.index()]) = match self.before[node.index()] {
+                Some(from) => (chain[from.index()], place[from.index()] + 1),
+                None => {
+                    chains += 1;
+                    (chains - 1, 0)
+                }
+            };
+        }
+        (chain, place)
+    }
+
+    /// Whether the chain of both leads from `from` to `to`, which it has an edge to, through a node between.
     fn around(&self, from: NodeId, to: NodeId) -> bool {
         self.chain[from.index()] == self.chain[to.index()] && self.before[to.index()] != Some(from)
     }

@@ -30,6 +30,7 @@ use phonograph_graph::{
     MAX_EXPR_OPS, Node, NodeId, NodeKind, Rebuild, Region, View,
 };
 
+use crate::analysis::{Outlasts, outlasting};
 use crate::passes::{Change, PassError, PassReport, Rewritten, on_every_graph};
 use compose::Composer;
 use find::Groups;
@@ -141,7 +142,7 @@ fn merged(graph: &ComputeGraph, uses: &Uses, members: &[NodeId], group: &Group) 
             composer.hand_over(view);
         }
         composer
-            .finish(|view, loaded| !loaded || uses.is_read_after(graph, view, members))
+            .finish(|view, loaded| !loaded || uses.is_read_after(view, members))
             .expect("groups stay below the most operations, and what is stored last is not loaded")
     };
     let (kernel, reads, writes, params, config) = match &group.anchor {
@@ -224,6 +225,7 @@ struct Uses {
     starts: Vec<u32>,
     /// The accesses to internal buffers, by buffer, in topological order.
     all: Vec<Use>,
+    outlasting: Vec<Option<Outlasts>>,
 }
 
 impl Uses {
@@ -254,15 +256,16 @@ impl Uses {
             starts[buffer + 1] += starts[buffer];
         }
         let all = listed.into_iter().map(|(_, u)| u).collect();
-        Self { counts, place, starts, all }
+        Self { counts, place, starts, all, outlasting: outlasting(graph) }
     }
 
     /// Whether anyone but `members`, which are in topological order, may see what they stored through `view` last.
     ///
     /// Nodes that touch the same bytes, one of them writing, are ordered by a path, so the topological order tells which
     /// of them comes first.
-    fn is_read_after(&self, graph: &ComputeGraph, view: &View, members: &[NodeId]) -> bool {
-        if graph.buffer(view.buffer).role != BufferRole::Internal {
+    fn is_read_after(&self, view: &View, members: &[NodeId]) -> bool {
+        // The user's memory, and scratch that is read before it is written and so may mean to carry over.
+        if self.outlasting[view.buffer.index()].is_some() {
             return true;
         }
         let region = view.region();

@@ -124,9 +124,4 @@ impl Rewritten {
         report.append(next.report, |node| was.get(node.index()).copied().flatten().unwrap_or(node));
         Rewritten { graph: next.graph, image: self.image.then(&next.image), report }
     }
-
-    /// The node that does the work of `node` now.
-    pub fn image_of(&self, node: NodeId) -> Option<NodeId> {
-        self.image.of(node)
-    }
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use phonograph_graph::ComputeGraph;
 
+use crate::fusion::{FusionOptions, fuse};
+
 use super::{
     PassError, PassReport, Rewritten, dissolve_empties, drop_dead, drop_redundant_copies,
     merge_copies, merge_fills, reduce_edges, weaken_edges,
@@ -21,6 +23,8 @@ pub enum Pass {
     Copies,
     /// [`merge_fills`].
     Fills,
+    /// [`fuse`], as it is without options.
+    Fusion,
     /// [`dissolve_empties`].
     Empties,
     /// [`reduce_edges`].
@@ -31,11 +35,12 @@ pub enum Pass {
 
 impl Pass {
     /// All passes, in an order in which each finds what the ones before have made possible.
-    pub const ALL: [Pass; 7] = [
+    pub const ALL: [Pass; 8] = [
         Pass::RedundantCopies,
         Pass::Dead,
         Pass::Copies,
         Pass::Fills,
+        Pass::Fusion,
         Pass::Empties,
         Pass::Edges,
         Pass::Programmatic,
@@ -47,7 +52,7 @@ impl Pass {
         match level {
             0 => &[],
             1 => &[Pass::Empties, Pass::Edges],
-            2 => &Self::ALL[..6],
+            2 => &Self::ALL[..7],
             _ => &Self::ALL,
         }
     }
@@ -59,6 +64,7 @@ impl Pass {
             Pass::Dead => "dead",
             Pass::Copies => "copies",
             Pass::Fills => "fills",
+            Pass::Fusion => "fusion",
             Pass::Empties => "empties",
             Pass::Edges => "edges",
             Pass::Programmatic => "programmatic",
@@ -75,6 +81,7 @@ impl Pass {
             Pass::Dead => drop_dead(graph),
             Pass::Copies => merge_copies(graph),
             Pass::Fills => merge_fills(graph),
+            Pass::Fusion => fuse(graph, &FusionOptions::default()),
             Pass::Empties => dissolve_empties(graph),
             Pass::Edges => reduce_edges(graph),
             Pass::Programmatic => weaken_edges(graph),
@@ -118,7 +125,7 @@ impl FromStr for Pass {
 ///     assert_eq!(check_rewrite(before, &done.graph, &done.image), []);
 /// })?;
 /// assert_eq!(graph.node_count(), 1);
-/// assert_eq!(reports.len(), 6);
+/// assert_eq!(reports.len(), 7);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

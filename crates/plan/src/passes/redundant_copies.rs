@@ -87,7 +87,9 @@ fn drop_copies_of_what_is_there(graph: &ComputeGraph) -> Result<Rewritten, PassE
     if !has_plain_copies(graph) {
         return Ok(Rewritten::unchanged(graph, report));
     }
-    let (raced, watch) = (raced_buffers(graph), Watch::of(graph));
+    let watch = Watch::of(graph);
+    // Races are looked for only where it matters.
+    let mut raced = None;
     let mut memory: Vec<Segments<Written>> = vec![Segments::default(); graph.buffers().len()];
     let mut goes = vec![false; graph.node_count()];
     for (place, &node) in (0u32..).zip(graph.topological_order()) {
@@ -96,6 +98,7 @@ fn drop_copies_of_what_is_there(graph: &ComputeGraph) -> Result<Rewritten, PassE
             copied = Some((copy.from.buffer, copy.distance()));
             if is_there(&memory, copy) {
                 let buffers = [copy.from.buffer, copy.to.buffer];
+                let raced = raced.get_or_insert_with(|| raced_buffers(graph));
                 let race = buffers.into_iter().find(|buffer| raced.contains(buffer));
                 let why = race.map(Reason::Raced).or_else(|| {
                     watch.sees(copy.to.buffer).then_some(Reason::Watched(copy.to.buffer))
@@ -145,18 +148,22 @@ fn read_through(graph: &ComputeGraph) -> Result<Rewritten, PassError> {
     }
     let uses = Uses::of_copied_buffers(graph);
     let outlasting = outlasting(graph);
-    let (raced, watch) = (raced_buffers(graph), Watch::of(graph));
+    let watch = Watch::of(graph);
+    // Races are looked for only where it matters.
+    let mut raced = None;
     let mut candidates: Vec<Candidate> = Vec::new();
     for node in graph.node_ids() {
         let Some(copy) = plain(graph, node) else { continue };
-        let race = [copy.from.buffer, copy.to.buffer].into_iter().find(|b| raced.contains(b));
         let why = match outlasting[copy.to.buffer.index()] {
             // A copy to the user is no scratch; nobody wonders why it stays.
             Some(Outlasts::Exported) => continue,
             Some(Outlasts::Carried) => Some(Reason::Carried(copy.to.buffer)),
-            None => race.map(Reason::Raced).or_else(|| {
-                watch.sees(copy.from.buffer).then_some(Reason::Watched(copy.from.buffer))
-            }),
+            None if watch.sees(copy.from.buffer) => Some(Reason::Watched(copy.from.buffer)),
+            None => {
+                let raced = raced.get_or_insert_with(|| raced_buffers(graph));
+                let mut both = [copy.from.buffer, copy.to.buffer].into_iter();
+                both.find(|buffer| raced.contains(buffer)).map(Reason::Raced)
+            }
         };
         match why.map_or_else(|| Candidate::new(graph, &uses, node, copy), Err) {
             Ok(candidate) => candidates.push(candidate),

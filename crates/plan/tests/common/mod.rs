@@ -10,6 +10,34 @@ use phonograph_graph::{
     MemcpyDir, MemcpyNode, MemsetNode, NodeId, NodeKind, Pitched, ReduceOp, Region, Target, View,
 };
 
+/// Calls `case` with as many streams of random bytes as the variable `PHONOGRAPH_CASES` says (1000 if it is not set), and
+/// prints the seed of one that panics.
+pub fn soak(mut case: impl FnMut(&mut Unstructured) -> Result<()>) {
+    let cases = std::env::var("PHONOGRAPH_CASES").map_or(1000, |cases| cases.parse().unwrap());
+    let first = std::env::var("PHONOGRAPH_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut bytes = vec![0u8; 16 << 10];
+    for seed in first..first + cases {
+        let mut state: u64 = seed;
+        for chunk in bytes.chunks_exact_mut(8) {
+            // SplitMix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            chunk.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        }
+        let run = std::panic::AssertUnwindSafe(|| case(&mut Unstructured::new(&bytes)));
+        match std::panic::catch_unwind(run) {
+            // A case that wants more bytes than there are is none.
+            Ok(Ok(()) | Err(_)) => {}
+            Err(panic) => {
+                println!("PHONOGRAPH_SEED={seed} PHONOGRAPH_CASES=1 shows it alone");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{cases} cases from seed {first} on");
+}
+
 /// Which graphs to make.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -49,9 +77,9 @@ fn permuted(u: &mut Unstructured, graph: &ComputeGraph) -> Result<ComputeGraph> 
         places.swap(last, u.int_in_range(0..=last)?);
     }
     let mut b = GraphBuilder::new().with_auto_infer_edges(false);
-    graph.buffers().iter().for_each(|buffer| {
+    for buffer in graph.buffers() {
         b.declare(buffer.clone());
-    });
+    }
     let mut to = vec![NodeId(0); places.len()];
     for &node in &places {
         to[node.index()] = b.add_node(graph.node(node).clone());
@@ -87,7 +115,7 @@ impl Maker {
     }
 
     fn nodes(&mut self, u: &mut Unstructured, most: u32) -> Result<()> {
-        if self.kind == Kind::Runnable {
+        if self.kind == Kind::Runnable || u.ratio(3, 4)? {
             for (buffer, elements) in self.buffers.clone() {
                 let region = Region { buffer, offset: 0, bytes: elements * 4 };
                 self.fill(region, 0x3f80_0000, 4);
@@ -148,7 +176,8 @@ impl Maker {
     }
 
     fn node(&mut self, u: &mut Unstructured) -> Result<()> {
-        match u.int_in_range(0..=21)? {
+        match u.int_in_range(0..=23)? {
+            22 | 23 => self.staged(u)?,
             0..=2 => {
                 let (value, size) =
                     *u.choose(&[(0, 1), (0, 4), (0x3f00_3f00, 2), (0x4048_f5c3, 4)])?;
@@ -201,8 +230,27 @@ impl Maker {
         Ok(())
     }
 
+    /// A copy into scratch of its own, and a reader of that.
+    fn staged(&mut self, u: &mut Unstructured) -> Result<()> {
+        let from = self.part(u)?;
+        let name = self.name("scratch");
+        let scratch = self.b.alloc_buffer(&name, from.bytes as usize);
+        self.copy(from, Region { buffer: scratch, offset: 0, bytes: from.bytes });
+        // Before its reader anything can happen to what was copied.
+        self.buffers.push((scratch, from.bytes / 4));
+        if u.ratio(1, 3)? {
+            self.node(u)?;
+        }
+        let staged = Region { buffer: scratch, offset: 0, bytes: from.bytes };
+        self.mix(u, staged)
+    }
+
     fn elementwise(&mut self, u: &mut Unstructured) -> Result<()> {
         let x = self.part(u)?;
+        self.mix(u, x)
+    }
+
+    fn mix(&mut self, u: &mut Unstructured, x: Region) -> Result<()> {
         let y = self.part_of(u, x.bytes)?.unwrap_or(x);
         let z = if u.ratio(1, 4)? { Some(x) } else { self.part_of(u, x.bytes)? };
         let Some(z) = z else { return Ok(()) };
@@ -346,9 +394,15 @@ impl Maker {
     /// What no backend needs to know: effects that nobody declares.
     fn odd(&mut self, u: &mut Unstructured) -> Result<()> {
         match u.int_in_range(0..=4)? {
-            0 => drop(self.b.add_host_callback("anything")),
-            1 => drop(self.b.add_kernel("anything", 1, 32, 0).finish()),
-            2 => drop(self.b.add_event_record("record", EventId(0))),
+            0 => {
+                self.b.add_host_callback("anything");
+            }
+            1 => {
+                self.b.add_kernel("anything", 1, 32, 0).finish();
+            }
+            2 => {
+                self.b.add_event_record("record", EventId(0));
+            }
             3 => {
                 let (buffer, _) = *u.choose(&self.buffers)?;
                 let name = self.name("reads only");

@@ -227,6 +227,17 @@ impl Memory {
     }
 }
 
+/// Whether a fill or copy only moves values about, which are then followed wherever they go.
+pub(super) fn is_followed(kind: &NodeKind) -> bool {
+    match kind {
+        NodeKind::Memset(fill) => {
+            rows(fill.dst, fill.extent).is_some() && matches!(fill.element_size, 1 | 2 | 4)
+        }
+        NodeKind::Memcpy(copy) => plain(copy).is_some(),
+        _ => false,
+    }
+}
+
 /// The bytes of an end that leaves no gaps.
 fn rows(end: Pitched, extent: Extent) -> Option<Region> {
     let Target::Buffer(buffer) = end.target else { return None };
@@ -326,6 +337,10 @@ fn note_initial(
 }
 
 /// One node after, and those whose work it does.
+///
+/// A node that stands for one node reads, operand by operand, what that one read, from wherever. One that stands for
+/// several, or holds graphs, reads in the same places what was there when the first of them started, and nothing that
+/// none of them read.
 fn step(
     groups: &Groups,
     node: NodeId,
@@ -336,27 +351,29 @@ fn step(
 ) {
     let members = groups.members(node);
     let maker = Maker::Of(node);
+    let Some(&was) = members.first() else { return };
+    let one = members.len() == 1 && !groups.after.node(node).kind.has_inner_graphs();
+    let mut at_entry: SmallVec<[Pieces; 4]> = SmallVec::new();
+    if !one {
+        let operands = groups.after.operands(node);
+        let read = operands.iter().filter(|(_, access)| access.reads());
+        at_entry.extend(read.map(|(region, _)| old.pieces(*region)));
+    }
     let mut was_read: SmallVec<[Pieces; 4]> = SmallVec::new();
     for &member in members {
         old.run(groups.before, member, maker, |memory, region| {
             was_read.push(memory.pieces(region));
         });
     }
-    let Some(&was) = members.first() else { return };
-    let one = members.len() == 1 && !groups.after.node(node).kind.has_inner_graphs();
-    let mut known: Option<Known> = None;
+    let known = if one { None } else { Some(Known::new(&was_read)) };
+    let expected = if one { &was_read } else { &at_entry };
     let mut operand = 0;
     new.run(groups.after, node, maker, |memory, region| {
         note_initial(groups.after, memory, region, carried);
         let is_read = memory.pieces(region);
-        let differs = if one {
-            // The same work reads operand by operand what it read.
-            let was_read = was_read.get(operand).map_or(&[][..], |pieces| pieces);
-            first_difference(was_read, &is_read)
-        } else {
-            let known = known.get_or_insert_with(|| Known::new(&was_read));
-            known.first_unknown(&is_read)
-        };
+        let was_read = expected.get(operand).map_or(&[][..], |pieces| pieces);
+        let differs = first_difference(was_read, &is_read)
+            .or_else(|| known.as_ref().and_then(|known| known.first_unknown(&is_read)));
         operand += 1;
         if let Some(at) = differs {
             let (buffer, byte) = (region.buffer, region.offset + at);

@@ -3,10 +3,11 @@
 
 use smallvec::SmallVec;
 
+use crate::checker::rewrite::values::is_followed;
 use crate::checker::rewrite::{Groups, RewriteViolation, Seen, is_outside};
 use crate::{
-    Access, Arg, ComputeGraph, Effects, KernelNode, KernelRef, LibraryKernel, Node, NodeId,
-    NodeKind, Operands, Region,
+    Access, Arg, ComputeGraph, Effects, KernelNode, KernelRef, LibraryKernel, MemsetNode, Node,
+    NodeId, NodeKind, Operands, Region,
 };
 
 /// Whether some node touches memory that no node it stands for touched. Then races may be new.
@@ -96,7 +97,13 @@ fn same_work(old: &NodeKind, new: &NodeKind) -> bool {
             };
             old.dir == new.dir && old.extent == new.extent && from.into_iter().zip(to).all(pitches)
         }
-        (NodeKind::Memset(_), NodeKind::Memset(_)) => true,
+        (NodeKind::Memset(old_fill), NodeKind::Memset(new_fill)) => {
+            let pitched = |fill: &MemsetNode| {
+                let (dst, extent) = (fill.dst, fill.extent);
+                (dst.pitch, dst.slice_rows, extent, fill.value, fill.element_size)
+            };
+            is_followed(old) && is_followed(new) || pitched(old_fill) == pitched(new_fill)
+        }
         (NodeKind::Child(_), NodeKind::Child(_)) => true,
         (NodeKind::Conditional(old), NodeKind::Conditional(new)) => {
             let same = old.kind == new.kind && old.condition == new.condition;
@@ -128,8 +135,12 @@ fn same_kernel(old: &KernelNode, new: &KernelNode) -> bool {
 fn may_merge(old: &Node, new: &Node) -> bool {
     match (&old.kind, &new.kind) {
         (NodeKind::Kernel(old), NodeKind::Kernel(_)) => old.fusible,
-        (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => old.dir == new.dir,
-        (NodeKind::Memset(_), NodeKind::Memset(_)) => true,
+        (NodeKind::Memcpy(one), NodeKind::Memcpy(all)) => {
+            one.dir == all.dir && is_followed(&old.kind) && is_followed(&new.kind)
+        }
+        (NodeKind::Memset(_), NodeKind::Memset(_)) => {
+            is_followed(&old.kind) && is_followed(&new.kind)
+        }
         (NodeKind::Empty, _) => true,
         _ => false,
     }
