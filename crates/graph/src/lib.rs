@@ -14,6 +14,7 @@ mod dtype;
 mod edge;
 mod error;
 mod expr;
+mod expr_builder;
 mod fused;
 mod graph;
 mod ids;
@@ -40,9 +41,8 @@ pub use dot::{DotError, MAX_DOT_BYTES, MAX_DOT_EDGES, MAX_DOT_NODES, Place, from
 pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
 pub use error::{CyclePath, GraphError, NamedNode};
-pub use expr::{
-    BinaryOp, CompareOp, Expr, ExprBuilder, ExprError, MAX_EXPR_OPS, Op, UnaryOp, Value, ValueId,
-};
+pub use expr::{BinaryOp, CompareOp, Expr, ExprError, MAX_EXPR_OPS, Op, UnaryOp, ValueId};
+pub use expr_builder::{ExprBuilder, Value};
 pub use fused::{FusedKernel, FusedOperands, MAX_FUSED_OPERANDS};
 pub use graph::ComputeGraph;
 pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};

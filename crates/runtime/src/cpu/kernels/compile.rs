@@ -3,7 +3,7 @@
 //! In: a checked expression and where its operands lie. Out: the steps to perform once a run, the steps to perform on
 //! each block, and the layout of the registers. What is the same for every element (constants, parameters, inputs of
 //! one element, and whatever is computed from them) is computed once a run. Dense inputs and outputs of a type that
-//! needs no conversion are used where they lie. A register is reused when its value is dead. O(operations).
+//! needs no conversion are used where they lie. Runs of f32 operations that hand one value on become [chains](super::chains). A register is reused when its value is dead. O(operations).
 
 use phonograph_graph::{BinaryOp, DType, Expr, Op, Scalar, ValueId, View};
 use smallvec::SmallVec;

@@ -3,7 +3,8 @@
 //! Tiles depend on the shapes only: the larger side of the output is halved while a tile has more than about 16
 //! million operations and a side over 128. The inner axis is never split: one output element is the work of one tile.
 //! Any strides are allowed; an inner axis of no elements gives zeros. `gemm` packs its operands into memory that it
-//! allocates for the call; nothing else here allocates.
+//! allocates for the call; nothing else here allocates. Where an expression takes the product, a tile of it goes to the
+//! workspace, laid out as the whole product would be, and the expression to what was just written.
 
 use std::ops::Range;
 
@@ -30,7 +31,7 @@ pub(super) struct MatMul {
     tile_m: usize,
     tile_n: usize,
     /// What is done to the product.
-    after: Option<Part>,
+    after: Option<Box<Part>>,
 }
 
 impl MatMul {
@@ -38,7 +39,7 @@ impl MatMul {
     pub(super) fn fused(fused: &FusedKernel, views: &[View]) -> Result<Self, PrepareError> {
         let library = fused.library_operands(views).expect("checked when the graph was built");
         let after = fused.after.as_ref().map(|expr| Part::after(fused, expr, views, library[2]));
-        Ok(Self { after: after.transpose()?, ..Self::new(&library)? })
+        Ok(Self { after: after.transpose()?.map(Box::new), ..Self::new(&library)? })
     }
 
     pub(super) fn new(views: &[View]) -> Result<Self, PrepareError> {
@@ -91,7 +92,7 @@ impl MatMul {
     }
 
     pub(super) fn scratch_bytes(&self) -> usize {
-        self.after.as_ref().map_or(0, Part::scratch_bytes)
+        self.after.as_deref().map_or(0, Part::scratch_bytes)
     }
 
     /// # Safety

@@ -11,6 +11,10 @@
 //! segment, a tile writes the result; where it has several, tiles write partial results to the workspace, and `finish`
 //! combines them in the same tree.
 //!
+//! Elements that an expression gives ([`part`](super::part)) are computed a few rows at a time, 4096 elements, into scratch
+//! memory, and reduced from there; they are visited once, row by row. Work after the reduction is done at the end of a tile on the results of the
+//! tile, or by `finish`.
+//!
 //! Rows (the axis is denser in memory than any other) are reduced one by one, lanes side by side; otherwise up to 32
 //! neighbouring outputs are reduced together, each lane a row of accumulators.
 
@@ -47,9 +51,9 @@ pub(super) struct Reduce {
     units_per_tile: usize,
     cost_ns: u64,
     /// Computes the elements that are reduced; then rows are reduced, one by one.
-    before: Option<Part>,
+    before: Option<Box<Part>>,
     /// What is done to the results.
-    after: Option<Part>,
+    after: Option<Box<Part>>,
     /// Bytes of a result and of an element.
     result_bytes: usize,
 }
@@ -121,13 +125,13 @@ impl Reduce {
         };
         let units = outer * groups * segments;
         let read = (space.elements * len) as u64;
-        let cost_of = |part: &Option<Part>, elements: u64| {
-            part.as_ref().map_or(0, |part| elements.saturating_mul(part.cost_ps()) / 1000)
+        let cost_of = |part: Option<&Part>, elements: u64| {
+            part.map_or(0, |part| elements.saturating_mul(part.cost_ps()) / 1000)
         };
         let cost_ns = read * input.size as u64 / 16
             + 20 * space.elements as u64
-            + cost_of(&before, read)
-            + cost_of(&after, space.elements as u64);
+            + cost_of(before.as_ref(), read)
+            + cost_of(after.as_ref(), space.elements as u64);
         let unit_ns = cost_ns / units.max(1) as u64;
         let per_tile = (TARGET_TILE_NS / unit_ns.max(1)).max(1) as usize;
         let units_per_tile = per_tile.max(units >> 20);
@@ -135,8 +139,8 @@ impl Reduce {
         Ok(Self {
             fns,
             space,
-            before,
-            after,
+            before: before.map(Box::new),
+            after: after.map(Box::new),
             result_bytes: output.size,
             input,
             output,
@@ -184,9 +188,9 @@ impl Reduce {
 
     /// Elements to reduce, then registers, which both parts use in turn.
     pub(super) fn scratch_bytes(&self) -> usize {
-        let before = self.before.as_ref();
+        let before = self.before.as_deref();
         let elements = before.map_or(0, |_| FILL * self.input.size);
-        let parts = [before, self.after.as_ref()].into_iter().flatten();
+        let parts = [before, self.after.as_deref()].into_iter().flatten();
         elements + parts.map(Part::scratch_bytes).max().unwrap_or(0)
     }
 
