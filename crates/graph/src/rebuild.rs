@@ -144,7 +144,8 @@ impl<'a> Rebuild<'a> {
     /// Makes the graph. Nodes keep their order; a merged node stands where the one stood that it was merged into.
     ///
     /// Fails as building does: on a cycle, on a replaced node that is not valid, on an edge to a node that the graph
-    /// does not have. A merge into a node that was dropped or merged itself is a cycle or follows through.
+    /// does not have, on nodes merged into one another in a circle. A node merged into one that is merged itself goes where
+    /// that one goes, and with one that is dropped it is dropped.
     pub fn build(self) -> Result<(ComputeGraph, Image), GraphError> {
         let Self { graph, fates, edges, inner } = self;
         let mut image = Image { nodes: vec![None; fates.len()], inner };

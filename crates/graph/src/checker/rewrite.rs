@@ -387,7 +387,10 @@ fn check_gone(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     let mut raced: FxHashMap<BufferId, NodeId> = FxHashMap::default();
     for Race { first, second } in races_of(groups.before, operands) {
         let (a, b) = (operands(first), operands(second));
-        for (region, _) in a.iter().filter(|(x, _)| b.iter().any(|(y, _)| x.overlaps(y))) {
+        let conflicts = |x: &Region, how: Access| {
+            b.iter().any(|(y, so)| x.overlaps(y) && (how.writes() || so.writes()))
+        };
+        for (region, _) in a.iter().filter(|(region, how)| conflicts(region, *how)) {
             raced.entry(region.buffer).or_insert(second);
         }
     }
