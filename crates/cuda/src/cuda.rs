@@ -156,7 +156,8 @@ impl Cuda {
         Ok(self.devices.iter().try_for_each(Device::synchronize)?)
     }
 
-    /// Compiles a kernel of the user's for the first device. `name` is the function's, as `extern "C"` declares it.
+    /// Compiles a kernel of the user's for the first device, as C++17. `name` is the function's, as `extern "C"` declares
+    /// it. Multiplications and additions are contracted only where the source says so (`fmaf`).
     ///
     /// # Errors
     /// [`CompileError`] with the compiler's messages, or without a compiler.

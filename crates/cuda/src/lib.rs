@@ -19,6 +19,7 @@
 //! - An event that was never recorded does not hold up who waits for it, as the driver has it.
 //! - A node that fails (a row number out of range, a host function's error) does not stop the others.
 //! - A body of a conditional cannot hold host calls, events or allocations.
+//! - Launches of one [`Cuda`] follow one another; graphs do not overlap.
 //! - A driver that is newer than the bindings may answer with an error code that they do not know.
 
 mod bindings;

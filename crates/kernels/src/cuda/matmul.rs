@@ -3,7 +3,6 @@
 //! A block of 256 threads computes a tile of 64 × 64: it brings 64 × 16 of a and 16 × 64 of b into shared memory at a time,
 //! and a thread holds 4 × 4 sums. Each sum is one chain of fused multiply-adds along k, so the result does not depend on
 //! where in a tile an element lies. Any strides are allowed; an inner axis of no elements gives zeros.
-
 //! Work after it is done to each sum by the thread that has it.
 
 use phonograph_graph::{DType, FusedKernel, View};

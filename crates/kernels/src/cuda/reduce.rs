@@ -7,7 +7,6 @@
 //! - *rows*, where the axis is denser in memory than its neighbour: a warp reduces a chunk with a lane for each lane; the
 //!   warps of a block share the chunks of one output, or, of an axis of one chunk, each have an output of their own;
 //! - *columns*, else: a thread reduces one output and holds the 32 lanes itself, so neighbours read neighbours.
-
 //!
 //! Work before a reduction computes each element where it is wanted, once; work after it is done to a result by the thread
 //! that has it.
