@@ -2,3 +2,5 @@
 
 pub mod capture;
 pub mod cpu;
+pub mod pool;
+pub mod streams;

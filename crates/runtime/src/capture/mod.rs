@@ -9,7 +9,7 @@ mod id;
 mod state;
 
 pub use end::CaptureEnd;
-pub use error::{CaptureError, LifecycleCall, Window};
+pub use error::{CaptureError, LifecycleCall, Request, UnownedAllocation, Window};
 pub use id::LogicalStreamId;
 pub use state::{CaptureStatus, DeviceCaptures, PhaseGuard, StreamCaptureState};
 
