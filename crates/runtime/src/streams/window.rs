@@ -187,7 +187,7 @@ impl<B: Backend> Server<B> {
             self.core.backend.discard(on);
         }
         if let Some(window) = self.windows[on.index()].take() {
-            let error = CaptureError::Aborted { owner: caller };
+            let error = window.doomed.unwrap_or(CaptureError::Aborted { owner: caller });
             self.core.taint(&error, window.recorded.written().into_iter().chain(window.refused));
         }
         self.close(on, caller);
