@@ -1,4 +1,4 @@
-//! Every step that a program with captures asks of its device fails once, in both modes: afterwards the streams serve,
+//! Every step that a program with captures asks of its device fails once, by an error and by a panic, in both modes: afterwards the streams serve,
 //! nothing has leaked, and what was not written is tainted.
 //!
 //! The points are enumerated: a run without faults counts how often each step comes; then each of them fails, one a run.
@@ -99,10 +99,12 @@ fn check<B: Backend>(make: impl Fn() -> (Device<Traced<B>>, Shared), mode: &str)
     }
     let mut survived = 0;
     for (&step, &count) in calls.iter().filter(|(step, _)| **step != Step::Read) {
-        for time in 0..count {
+        for (time, panic) in (0..count).flat_map(|time| [(time, false), (time, true)]) {
             let (device, trace) = make();
             trace.lock().unwrap().fail = Some((step, time));
-            let point = format!("{step} {time}");
+            trace.lock().unwrap().panic = panic;
+            let how = if panic { " panics" } else { "" };
+            let point = format!("{step} {time}{how}");
             let left = scenario(&device);
             assert!(trace.lock().unwrap().failed, "{mode}, {point}: the point was not reached");
             trace.lock().unwrap().fail = None;
@@ -120,7 +122,7 @@ fn check<B: Backend>(make: impl Fn() -> (Device<Traced<B>>, Shared), mode: &str)
 /// A row of the table: what each buffer holds, or whose failure has tainted it.
 fn row<B: Backend>(table: &mut String, point: &str, device: &Device<B>, left: &Left) {
     let stream = device.stream_of(id(3));
-    write!(table, "{point:>13}:").unwrap();
+    write!(table, "{point:>20}:").unwrap();
     for buffer in &left.buffers {
         match stream.read(buffer) {
             Ok(_) => write!(table, " {}={}", buffer.name(), value(&stream, buffer)).unwrap(),

@@ -146,7 +146,7 @@ pub trait Backend: Send + 'static {
         on: PooledStreamId,
         op: &Placed<'_, Self::Page>,
     ) -> Result<(), BackendError>;
-    /// Ends a recording; whatever it answers, the stream does not record afterwards.
+    /// Ends a recording. After an error it is [discarded](Self::discard).
     fn end(&mut self, on: PooledStreamId) -> Result<Self::Recording, BackendError>;
     /// Ends a recording and throws it away. Nothing if the stream does not record.
     fn discard(&mut self, on: PooledStreamId);

@@ -18,7 +18,7 @@ struct Shared<B: Backend> {
 
 impl<B: Backend> Shared<B> {
     fn lock(&self) -> MutexGuard<'_, Server<B>> {
-        // A backend that panicked has lost the call that it was in; the state around it moves before and after calls.
+        // Panics of a backend's steps are caught; one while it frees something leaves the books right.
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         server.take_back();
         server
@@ -316,8 +316,9 @@ impl<B: Backend> Stream<B> {
     /// Starts to record what this stream prepared.
     ///
     /// # Errors
-    /// [`CaptureError::NotPrepared`], [`CaptureError::AlreadyRecording`], [`CaptureError::NotOwner`]; or
-    /// [`CaptureError::Backend`], and then the window is closed.
+    /// [`CaptureError::NotPrepared`], [`CaptureError::AlreadyRecording`], [`CaptureError::NotOwner`]. What has failed of this
+    /// stream's work, the warm-up's too, as [`sync`](Self::sync) would tell it, or [`CaptureError::Backend`]: then the
+    /// window is closed.
     pub fn begin(&self) -> Result<(), CaptureError> {
         self.lock().begin(self.id)
     }

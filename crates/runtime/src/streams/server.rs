@@ -12,6 +12,7 @@ use phonograph_graph::BufferId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::backend::{Backend, Placed, PooledStreamId};
+use super::caught::Caught;
 use super::op::{Buffer, BufferKey, GraphKey, GraphToken, Operation, Returned, Returns};
 use super::window::Recorded;
 use crate::capture::{CaptureError, DeviceCaptures, LogicalStreamId, Request, StreamCaptureState};
@@ -67,7 +68,7 @@ pub(super) struct Stream {
 
 /// Everything but the states, which guards borrow while this works.
 pub(super) struct Core<B: Backend> {
-    pub backend: B,
+    pub backend: Caught<B>,
     pub pools: Pools<B::Page>,
     pub streams: Box<[Stream]>,
     pub graphs: FxHashMap<GraphKey, Sealed<B>>,
@@ -100,7 +101,7 @@ impl<B: Backend> Server<B> {
     ) -> Self {
         Self {
             core: Core {
-                backend,
+                backend: Caught(backend),
                 pools: Pools::default(),
                 streams: (0..streams).map(|_| Stream::default()).collect(),
                 graphs: FxHashMap::default(),
@@ -459,7 +460,7 @@ impl<B: Backend> Core<B> {
     pub fn place<R>(
         &mut self,
         op: &Operation,
-        work: impl FnOnce(&mut B, &Placed<'_, B::Page>) -> R,
+        work: impl FnOnce(&mut Caught<B>, &Placed<'_, B::Page>) -> R,
     ) -> R {
         let ids: BTreeSet<PageId> = op.buffers().iter().map(|b| b.slice().page).collect();
         let pages: Vec<(PageId, B::Page)> =

@@ -130,7 +130,7 @@ impl<B: Backend> Server<B> {
         let warm_up = self.windows[on.index()].as_ref().map(|window| &window.warm_up);
         let opened = self.states[on.index()]
             .beginning(caller)
-            .map(|guard| open(&mut self.core, on, warm_up).inspect(|()| guard.keep()));
+            .map(|guard| open(&mut self.core, on, caller, warm_up).inspect(|()| guard.keep()));
         match opened {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failed)) => {
@@ -313,9 +313,11 @@ impl<B: Backend> Server<B> {
 fn open<B: Backend>(
     core: &mut Core<B>,
     on: PooledStreamId,
+    owner: LogicalStreamId,
     warm_up: Option<&BTreeMap<SizeClass, Vec<String>>>,
 ) -> Result<(), CaptureError> {
     core.flush(on)?;
+    core.failures(owner)?; // a warm-up that failed
     for (&class, names) in warm_up.into_iter().flatten() {
         while core.pools.available(on, class) < names.len() as u64 {
             core.grow(on, class)?;

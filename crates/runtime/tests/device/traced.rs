@@ -13,6 +13,8 @@ pub struct Trace {
     pub log: Vec<(Step, PooledStreamId)>,
     /// Fails this step when it comes for this time, counted from 0.
     pub fail: Option<(Step, u64)>,
+    /// Fails by a panic.
+    pub panic: bool,
     pub failed: bool,
     pub pages: i64,
     pub recordings: BTreeSet<PooledStreamId>,
@@ -42,6 +44,10 @@ impl<B> Traced<B> {
         *calls += 1;
         if trace.fail == Some((step, now)) {
             trace.failed = true;
+            if trace.panic {
+                drop(trace);
+                std::panic::resume_unwind(Box::new("injected".to_owned())); // without a report on the way
+            }
             return Err(BackendError::new(step, "injected"));
         }
         trace.log.push((step, on));
@@ -118,12 +124,8 @@ impl<B: Backend> Backend for Traced<B> {
     }
 
     fn end(&mut self, on: PooledStreamId) -> Result<B::Recording, BackendError> {
-        let ended = self.step(Step::End, on);
+        self.step(Step::End, on)?;
         self.count(|trace| assert!(trace.recordings.remove(&on)));
-        if let Err(failed) = ended {
-            self.inner.discard(on); // a driver's failed end has closed the capture too
-            return Err(failed);
-        }
         self.inner.end(on)
     }
 
