@@ -1,3 +1,6 @@
-//! Backends that replay a scheduled graph.
+//! Backends that replay a scheduled graph, and the lifecycle of captures on a device that many callers share.
 
+pub mod capture;
 pub mod cpu;
+pub mod pool;
+pub mod streams;

@@ -1,0 +1,48 @@
+//! Size classes: how a request for bytes is rounded, and how large a page for it is.
+
+/// The largest allocation: 1 TiB.
+pub const MAX_ALLOCATION: u64 = 1 << 40;
+
+/// Slices start at multiples of this in their page, which is what device allocators align to.
+const GRAIN: u64 = 256;
+/// Pages of small classes are about this large.
+const PAGE: u64 = 1 << 20;
+const MOST_SLICES: u64 = 64;
+
+/// Bytes of a slice: multiples of 256 up to 1 KiB, then four steps for each doubling.
+///
+/// ```
+/// use phonograph_runtime::pool::SizeClass;
+///
+/// let bytes = |n| SizeClass::of(n).unwrap().bytes();
+/// assert_eq!([bytes(0), bytes(257), bytes(1025), bytes(1 << 20)], [256, 512, 1280, 1 << 20]);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SizeClass(u64);
+
+impl SizeClass {
+    /// The smallest class that holds `bytes`; `None` above [`MAX_ALLOCATION`].
+    pub fn of(bytes: u64) -> Option<Self> {
+        if bytes > MAX_ALLOCATION {
+            return None;
+        }
+        let bytes = bytes.max(1);
+        let step = if bytes <= 4 * GRAIN { GRAIN } else { 1 << (bytes.ilog2() - 2) };
+        Some(Self(bytes.next_multiple_of(step)))
+    }
+
+    /// Bytes of a slice.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+
+    /// Slices of a page: as many as fit a megabyte, between 1 and 64.
+    pub fn slices(self) -> u64 {
+        (PAGE / self.0).clamp(1, MOST_SLICES)
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(self) -> u64 {
+        self.slices() * self.0
+    }
+}

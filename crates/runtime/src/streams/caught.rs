@@ -1,0 +1,109 @@
+//! A backend whose panics are failures of the step they happen in.
+//!
+//! The device is locked while its backend works, and its books are written around each step. A panic that unwound through
+//! them would leave work that is neither done nor tainted.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
+
+pub(super) struct Caught<B>(pub B);
+
+fn attempt<R>(
+    step: Step,
+    work: impl FnOnce() -> Result<R, BackendError>,
+) -> Result<R, BackendError> {
+    // The backend is left as the panic left it, as it would be by an error in the same place.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        Err(BackendError::new(step, format_args!("panicked: {}", message(&*payload))))
+    })
+}
+
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+}
+
+impl<B: Backend> Backend for Caught<B> {
+    type Page = B::Page;
+    type Recording = B::Recording;
+    type Exec = B::Exec;
+
+    fn graph_kind(&self) -> GraphKind {
+        self.0.graph_kind()
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<B::Page, BackendError> {
+        attempt(Step::Allocate, || self.0.allocate(bytes))
+    }
+
+    fn free(&mut self, page: B::Page) {
+        self.0.free(page);
+    }
+
+    fn write(
+        &mut self,
+        on: PooledStreamId,
+        page: &B::Page,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        attempt(Step::Write, || self.0.write(on, page, offset, bytes))
+    }
+
+    fn read(
+        &mut self,
+        on: PooledStreamId,
+        page: &B::Page,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), BackendError> {
+        attempt(Step::Read, || self.0.read(on, page, offset, into))
+    }
+
+    fn run(&mut self, on: PooledStreamId, op: &Placed<'_, B::Page>) -> Result<(), BackendError> {
+        attempt(Step::Run, || self.0.run(on, op))
+    }
+
+    fn fence(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
+        attempt(Step::Fence, || self.0.fence(on))
+    }
+
+    fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
+        attempt(Step::Begin, || self.0.begin(on))
+    }
+
+    fn record(&mut self, on: PooledStreamId, op: &Placed<'_, B::Page>) -> Result<(), BackendError> {
+        attempt(Step::Record, || self.0.record(on, op))
+    }
+
+    fn end(&mut self, on: PooledStreamId) -> Result<B::Recording, BackendError> {
+        let ended = attempt(Step::End, || self.0.end(on));
+        if ended.is_err() {
+            // A panic may have come before the end.
+            self.0.discard(on);
+        }
+        ended
+    }
+
+    fn discard(&mut self, on: PooledStreamId) {
+        self.0.discard(on);
+    }
+
+    fn instantiate(&mut self, recording: B::Recording) -> Result<B::Exec, BackendError> {
+        attempt(Step::Instantiate, || self.0.instantiate(recording))
+    }
+
+    fn upload(&mut self, on: PooledStreamId, exec: &mut B::Exec) -> Result<(), BackendError> {
+        attempt(Step::Upload, || self.0.upload(on, exec))
+    }
+
+    fn launch(&mut self, on: PooledStreamId, exec: &mut B::Exec) -> Result<(), BackendError> {
+        attempt(Step::Launch, || self.0.launch(on, exec))
+    }
+
+    fn destroy(&mut self, exec: B::Exec) {
+        self.0.destroy(exec);
+    }
+}

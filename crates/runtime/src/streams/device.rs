@@ -1,0 +1,389 @@
+//! The front of a shared device: streams, buffers, windows, graphs. Every call locks the device once.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::backend::{Backend, GraphKind, PooledStreamId};
+use super::op::{Buffer, GraphToken, Operation, Returns};
+use super::server::Server;
+use crate::capture::{CaptureError, CaptureStatus, DeviceCaptures, LogicalStreamId, Request};
+use crate::pool::{ClassReport, PageId};
+
+struct Shared<B: Backend> {
+    server: Mutex<Server<B>>,
+    status: CaptureStatus,
+    streams: u32,
+}
+
+impl<B: Backend> Shared<B> {
+    fn lock(&self) -> MutexGuard<'_, Server<B>> {
+        // Panics of a backend's steps are caught; one while it frees something leaves the books right.
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.take_back();
+        server
+    }
+}
+
+/// A device that any number of threads share.
+pub struct Device<B: Backend>(Arc<Shared<B>>);
+
+impl<B: Backend> Clone for Device<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<B: Backend> fmt::Debug for Device<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("max_streams", &self.0.streams).finish_non_exhaustive()
+    }
+}
+
+/// Pages by backend stream and size class.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DeviceReport {
+    /// One for each stream and class that have pages.
+    pub classes: Vec<(PooledStreamId, ClassReport)>,
+    /// Sealed graphs that are alive.
+    pub graphs: usize,
+    /// Buffers that are tainted.
+    pub tainted: usize,
+}
+
+/// What [`Device::trim`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrimReport {
+    /// Pages went back.
+    Released {
+        /// Number of pages.
+        pages: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// A stream of the device records, so nothing went back.
+    Recording,
+}
+
+/// What a sealed graph keeps alive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retained {
+    /// The graph's name.
+    pub graph: String,
+    /// Nodes recorded.
+    pub nodes: u64,
+    /// The pages it guards, with their bytes.
+    pub pages: Vec<(PageId, u64)>,
+    /// Bytes of the pages that no other graph guards: what would be free to hand out without this one.
+    pub exclusive_bytes: u64,
+    /// The buffers it touches, with their bytes, in the order of their allocation.
+    pub buffers: Vec<(String, u64)>,
+}
+
+impl Retained {
+    /// Bytes of all pages that the graph guards.
+    pub fn page_bytes(&self) -> u64 {
+        self.pages.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl<B: Backend> Device<B> {
+    /// A device on a backend, with `max_streams` streams for everybody.
+    ///
+    /// # Errors
+    /// [`CaptureError::NoStreams`] for 0.
+    pub fn new(backend: B, max_streams: u32) -> Result<Self, CaptureError> {
+        if max_streams == 0 {
+            return Err(CaptureError::NoStreams);
+        }
+        let captures = DeviceCaptures::default();
+        let returns = Arc::new(Returns::default());
+        let server = Server::new(backend, max_streams, &captures, &returns);
+        let server = Mutex::new(server);
+        Ok(Self(Arc::new(Shared { server, status: captures.status(), streams: max_streams })))
+    }
+
+    /// How many backend streams there are.
+    pub fn max_streams(&self) -> u32 {
+        self.0.streams
+    }
+
+    /// Who keeps the graph while a stream records.
+    pub fn graph_kind(&self) -> GraphKind {
+        self.0.lock().core.backend.graph_kind()
+    }
+
+    /// What can be seen of the captures without the lock.
+    pub fn status(&self) -> &CaptureStatus {
+        &self.0.status
+    }
+
+    /// The calling thread's own stream.
+    pub fn stream(&self) -> Stream<B> {
+        self.stream_of(LogicalStreamId::current())
+    }
+
+    /// This logical stream, from whichever thread.
+    pub fn stream_of(&self, id: LogicalStreamId) -> Stream<B> {
+        Stream { device: self.clone(), id }
+    }
+
+    /// Gives pages back that serve nobody: none while a stream records, none of a stream that warms up.
+    pub fn trim(&self) -> TrimReport {
+        let server = &mut *self.0.lock();
+        let states = &server.states;
+        let core = &mut server.core;
+        let idle = self
+            .0
+            .status
+            .unless_recording(|| core.pools.trim(|stream| states[stream.index()].is_active()));
+        let Some(idle) = idle else { return TrimReport::Recording };
+        let (mut pages, mut bytes) = (0, 0);
+        for (class, memory) in idle {
+            pages += 1;
+            bytes += class.page_bytes();
+            core.backend.free(memory);
+        }
+        TrimReport::Released { pages, bytes }
+    }
+
+    /// What the pools hold. O(pages).
+    pub fn report(&self) -> DeviceReport {
+        let server = self.0.lock();
+        let classes = server.core.pools.report().into_iter();
+        DeviceReport {
+            classes: classes.map(|((stream, _), report)| (stream, report)).collect(),
+            graphs: server.core.graphs.len(),
+            tainted: server.core.tainted(),
+        }
+    }
+
+    /// What every sealed graph keeps alive, in the order of sealing.
+    pub fn retained(&self) -> Vec<Retained> {
+        let server = self.0.lock();
+        let mut keys: Vec<_> = server.core.graphs.keys().copied().collect();
+        keys.sort_unstable();
+        let pools = &server.core.pools;
+        let retained = keys.iter().map(|key| {
+            let recorded = &server.core.graphs[key].recorded;
+            let pages: Vec<_> = recorded.pages.iter().map(|&id| (id, pools.bytes(id))).collect();
+            let exclusive = pages.iter().filter(|(id, _)| pools.guards(*id) == 1);
+            Retained {
+                graph: recorded.name.clone(),
+                nodes: recorded.nodes,
+                exclusive_bytes: exclusive.map(|(_, bytes)| bytes).sum(),
+                buffers: recorded.buffers().map(|(name, bytes)| (name.into(), bytes)).collect(),
+                pages,
+            }
+        });
+        retained.collect()
+    }
+}
+
+/// Whether a wait is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a deferred wait has waited for nothing yet"]
+pub enum Synced {
+    /// Everything submitted before is done.
+    Done,
+    /// The stream records, and its driver bears no wait; the wait happens when the window closes.
+    Deferred,
+}
+
+impl Synced {
+    /// Whether nothing is put off.
+    pub fn is_done(self) -> bool {
+        self == Synced::Done
+    }
+}
+
+/// A logical stream of a device. Usable from any thread; whoever holds it acts as this stream.
+pub struct Stream<B: Backend> {
+    device: Device<B>,
+    id: LogicalStreamId,
+}
+
+impl<B: Backend> Clone for Stream<B> {
+    fn clone(&self) -> Self {
+        Self { device: self.device.clone(), id: self.id }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Stream<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stream").field(&self.id).finish()
+    }
+}
+
+impl<B: Backend> Stream<B> {
+    /// The logical stream.
+    pub fn id(&self) -> LogicalStreamId {
+        self.id
+    }
+
+    /// The backend stream that serves it.
+    pub fn pooled(&self) -> PooledStreamId {
+        self.lock().fold(self.id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Server<B>> {
+        self.device.0.lock()
+    }
+
+    /// Memory; new pages are zeroed, used slices hold what they held.
+    ///
+    /// # Errors
+    /// [`CaptureError::Unowned`] in the owner's recording if no page held has a slice free, which dooms the capture.
+    /// [`CaptureError::Neighbour`] beside somebody else's recording. [`CaptureError::TooLarge`],
+    /// [`CaptureError::Backend`].
+    pub fn alloc(&self, name: &str, bytes: u64) -> Result<Buffer, CaptureError> {
+        self.lock().allocate(self.id, name, bytes)
+    }
+
+    /// Runs an operation, or records it in the caller's own window.
+    ///
+    /// Whatever is refused taints the buffers that it would have written. An operation that fails later does the same
+    /// and is reported by the next [`sync`](Self::sync) of this stream.
+    ///
+    /// # Errors
+    /// [`CaptureError::Neighbour`], [`CaptureError::Tainted`] for an input, [`CaptureError::OtherDevice`],
+    /// [`CaptureError::Backend`] if it cannot be recorded, which dooms the capture.
+    pub fn submit(&self, op: &Operation) -> Result<(), CaptureError> {
+        self.lock().submit(self.id, op)
+    }
+
+    /// Replaces the contents of a buffer.
+    ///
+    /// # Errors
+    /// [`CaptureError::Unrecordable`] in the owner's recording, which dooms the capture;
+    /// [`CaptureError::Neighbour`]; both taint the buffer. [`CaptureError::Size`], [`CaptureError::OtherDevice`].
+    pub fn write(&self, buffer: &Buffer, bytes: &[u8]) -> Result<(), CaptureError> {
+        self.lock().write(self.id, buffer, bytes)
+    }
+
+    /// The contents of a buffer, after everything submitted before that touches it.
+    ///
+    /// # Errors
+    /// [`CaptureError::InWindow`] in the owner's recording, which lives; [`CaptureError::Neighbour`];
+    /// [`CaptureError::Tainted`]; [`CaptureError::OtherDevice`]; [`CaptureError::Backend`].
+    pub fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, CaptureError> {
+        self.lock().read(self.id, buffer)
+    }
+
+    /// Waits for everything that this stream has submitted, and reports what has failed of it.
+    ///
+    /// # Errors
+    /// The failures since the last sync; [`CaptureError::Several`] if there are more than one.
+    /// [`CaptureError::InWindow`] in the owner's recording on a device with software graphs.
+    pub fn sync(&self) -> Result<Synced, CaptureError> {
+        let done = self.lock().sync(self.id)?;
+        Ok(if done { Synced::Done } else { Synced::Deferred })
+    }
+
+    /// Runs an operation by itself and tells how long the host waited for it.
+    ///
+    /// # Errors
+    /// [`CaptureError::InWindow`] in the owner's recording, which lives. Else those of [`submit`](Self::submit) and
+    /// [`sync`](Self::sync).
+    pub fn profile(&self, op: &Operation) -> Result<Duration, CaptureError> {
+        let mut server = self.lock();
+        server.admit(self.id, Request::Profile(op.name().into()))?;
+        server.sync(self.id)?;
+        let start = Instant::now();
+        server.submit(self.id, op)?;
+        server.sync(self.id)?;
+        Ok(start.elapsed())
+    }
+
+    /// Replays a graph behind everything that this stream has submitted. The graph may be dropped meanwhile.
+    ///
+    /// # Errors
+    /// [`CaptureError::Tainted`] for an input, [`CaptureError::Neighbour`], [`CaptureError::OtherDevice`], and
+    /// [`CaptureError::Unrecordable`] in the owner's recording, which dooms the capture.
+    pub fn launch(&self, graph: &Graph) -> Result<(), CaptureError> {
+        self.lock().launch(self.id, &graph.0)
+    }
+
+    /// Opens the window of a capture: from here to [`CaptureWindow::begin`] work runs and what it allocates is noted.
+    ///
+    /// # Errors
+    /// [`CaptureError::Busy`].
+    pub fn prepare(&self) -> Result<CaptureWindow<B>, CaptureError> {
+        let number = self.lock().prepare(self.id)?;
+        Ok(CaptureWindow { stream: self.clone(), number })
+    }
+
+    /// Starts to record what this stream prepared.
+    ///
+    /// # Errors
+    /// [`CaptureError::NotPrepared`], [`CaptureError::AlreadyRecording`], [`CaptureError::NotOwner`]. What has failed of this
+    /// stream's work, the warm-up's too, as [`sync`](Self::sync) would tell it, or [`CaptureError::Backend`]: then the
+    /// window is closed.
+    pub fn begin(&self) -> Result<(), CaptureError> {
+        self.lock().begin(self.id)
+    }
+
+    /// Closes the recording on the stream that serves this one, and seals it if it is this one's own.
+    ///
+    /// # Errors
+    /// [`CaptureError::NotRecording`]; [`CaptureError::Several`] for somebody else's recording, which is discarded;
+    /// [`CaptureError::Doomed`]; [`CaptureError::Backend`]. Whatever the error but the first, the window is closed
+    /// and what it would have written is tainted.
+    pub fn end(&self, name: &str) -> Result<Graph, CaptureError> {
+        self.lock().end(self.id, name).map(Graph)
+    }
+
+    /// Gives this stream's own window up, in either phase. Nothing where none is open.
+    ///
+    /// # Errors
+    /// [`CaptureError::NotOwner`].
+    pub fn abort(&self) -> Result<(), CaptureError> {
+        self.lock().abort(self.id)
+    }
+}
+
+/// A window that closes when it is dropped, however that comes about.
+#[must_use = "dropping it gives the capture up"]
+pub struct CaptureWindow<B: Backend> {
+    stream: Stream<B>,
+    number: u64,
+}
+
+impl<B: Backend> CaptureWindow<B> {
+    /// The warm-up is over; from here on work is recorded.
+    ///
+    /// # Errors
+    /// As for [`Stream::begin`].
+    pub fn begin(&self) -> Result<(), CaptureError> {
+        self.stream.begin()
+    }
+
+    /// Seals what was recorded.
+    ///
+    /// # Errors
+    /// As for [`Stream::end`].
+    pub fn end(self, name: &str) -> Result<Graph, CaptureError> {
+        self.stream.end(name)
+    }
+}
+
+impl<B: Backend> Drop for CaptureWindow<B> {
+    fn drop(&mut self) {
+        let mut server = self.stream.lock();
+        if server.is_open(self.stream.id, self.number)
+            && let Err(error) = server.abort(self.stream.id)
+        {
+            unreachable!("window {} is the stream's own: {error}", self.number);
+        }
+    }
+}
+
+/// A sealed graph. Clones and launches under way share it; the last of them destroys it.
+#[derive(Clone)]
+pub struct Graph(Arc<GraphToken>);
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Graph").field(&self.0.key).finish()
+    }
+}

@@ -1,0 +1,194 @@
+//! Every step that a program with captures asks of its device fails once, by an error and by a panic, in both modes: afterwards the streams serve,
+//! nothing has leaked, and what was not written is tainted.
+//!
+//! The points are enumerated: a run without faults counts how often each step comes; then each of them fails, one a run.
+//! What each leaves behind is in the snapshot, which is the same for both modes.
+
+mod device;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use device::{Shared, Traced, bytes, filled, id, plus, value};
+use phonograph_runtime::capture::CaptureError;
+use phonograph_runtime::streams::{Backend, Buffer, Device, Step, Stream, TrimReport};
+
+/// What a run leaves to be looked at.
+#[derive(Default)]
+struct Left {
+    buffers: Vec<Buffer>,
+    errors: Vec<CaptureError>,
+}
+
+impl Left {
+    fn note<T>(&mut self, result: Result<T, CaptureError>) -> Option<T> {
+        result.map_err(|error| self.errors.push(error)).ok()
+    }
+}
+
+/// `to = x + 2`, through memory that is allocated on the way.
+fn body<B: Backend>(stream: &Stream<B>, x: &Buffer, to: &Buffer) -> Result<(), CaptureError> {
+    let scratch = stream.alloc("scratch", 2000)?;
+    let between = stream.alloc("between", 16)?;
+    stream.submit(&plus("first", x, &between, 1.0))?;
+    drop(scratch);
+    stream.submit(&plus("second", &between, to, 1.0))
+}
+
+/// Captures that make `y` and `z` of `x`, a window given up that would have made `w`, replays after `x` has changed, and
+/// a neighbour that makes `far` of `y`. Goes on after whatever fails, as a program does that handles its errors.
+fn scenario<B: Backend>(device: &Device<B>) -> Left {
+    let (owner, other) = (device.stream_of(id(1)), device.stream_of(id(2)));
+    let mut left = Left::default();
+    for (stream, name) in
+        [(&owner, "x"), (&owner, "y"), (&owner, "z"), (&owner, "w"), (&other, "far")]
+    {
+        let buffer = left.note(stream.alloc(name, 16));
+        left.buffers.extend(buffer);
+    }
+    let [x, y, z, w, far] = &left.buffers.clone()[..] else { return left };
+    for (stream, buffer) in [(&owner, x), (&owner, y), (&owner, z), (&owner, w), (&other, far)] {
+        left.note(stream.write(buffer, &bytes(1.0)));
+    }
+    let capture = |name: &str, to: &Buffer| {
+        let window = owner.prepare()?;
+        body(&owner, x, to)?;
+        window.begin()?;
+        body(&owner, x, to)?;
+        window.end(name)
+    };
+    let graphs = [("one", y), ("two", z)].map(|(name, to)| left.note(capture(name, to)));
+    let given_up = || {
+        let window = owner.prepare()?;
+        body(&owner, x, w)?;
+        window.begin()?;
+        body(&owner, x, w)
+    };
+    left.note(given_up());
+    left.note(owner.write(x, &bytes(10.0)));
+    for graph in graphs.iter().flatten() {
+        left.note(owner.launch(graph));
+    }
+    left.note(other.submit(&plus("far", y, far, 100.0)));
+    left.note(owner.sync());
+    left.note(other.sync());
+    left
+}
+
+/// Runs every point of failure and tells what each left.
+fn check<B: Backend>(make: impl Fn() -> (Device<Traced<B>>, Shared), mode: &str) -> String {
+    let (device, trace) = make();
+    let whole = scenario(&device);
+    assert_eq!(whole.errors, []);
+    let mut table = String::new();
+    row(&mut table, "no failure", &device, &whole);
+    let calls: BTreeMap<Step, u64> = trace.lock().unwrap().calls.clone();
+    for step in [
+        Step::Allocate,
+        Step::Write,
+        Step::Run,
+        Step::Fence,
+        Step::Begin,
+        Step::Record,
+        Step::End,
+        Step::Instantiate,
+        Step::Upload,
+        Step::Launch,
+    ] {
+        assert!(calls.contains_key(&step), "the scenario has no {step}");
+    }
+    let mut survived = 0;
+    for (&step, &count) in calls.iter().filter(|(step, _)| **step != Step::Read) {
+        for (time, panic) in (0..count).flat_map(|time| [(time, false), (time, true)]) {
+            let (device, trace) = make();
+            trace.lock().unwrap().fail = Some((step, time));
+            trace.lock().unwrap().panic = panic;
+            let how = if panic { " panics" } else { "" };
+            let point = format!("{step} {time}{how}");
+            let left = scenario(&device);
+            assert!(trace.lock().unwrap().failed, "{mode}, {point}: the point was not reached");
+            trace.lock().unwrap().fail = None;
+            assert!(!device.status().any_active(), "{mode}, {point}: a window is open");
+            assert!(told(&left, step), "{mode}, {point}: {:?}", left.errors);
+            row(&mut table, &point, &device, &left);
+            after(&device, left, &trace, &format!("{mode}, {point}"));
+            survived += 1;
+        }
+    }
+    println!("{mode}: {survived} points of failure, all survived: {calls:?}");
+    table
+}
+
+/// A row of the table: what each buffer holds, or whose failure has tainted it.
+fn row<B: Backend>(table: &mut String, point: &str, device: &Device<B>, left: &Left) {
+    let stream = device.stream_of(id(3));
+    write!(table, "{point:>20}:").unwrap();
+    for buffer in &left.buffers {
+        match stream.read(buffer) {
+            Ok(_) => write!(table, " {}={}", buffer.name(), value(&stream, buffer)).unwrap(),
+            Err(CaptureError::Tainted { cause, .. }) => {
+                let cause = match &*cause {
+                    CaptureError::Aborted { .. } => "aborted".into(),
+                    CaptureError::Backend(failed) => failed.step.to_string(),
+                    CaptureError::Doomed { cause, .. } => format!("doomed by {cause}"),
+                    other => panic!("{other}"),
+                };
+                write!(table, " {}:{cause}", buffer.name()).unwrap();
+            }
+            Err(error) => panic!("{point}: {error}"),
+        }
+    }
+    table.push('\n');
+}
+
+/// Whether somebody has been told of the failure, by its name.
+fn told(left: &Left, step: Step) -> bool {
+    let mut errors: Vec<&CaptureError> = left.errors.iter().collect();
+    while let Some(error) = errors.pop() {
+        match error {
+            CaptureError::Backend(failed) if failed.step == step => return true,
+            CaptureError::Doomed { cause, .. } => errors.push(cause),
+            CaptureError::Tainted { cause, .. } => errors.push(cause),
+            CaptureError::Several { errors: several } => errors.extend(several),
+            _ => {}
+        }
+    }
+    false
+}
+
+fn after<B: Backend>(device: &Device<B>, left: Left, trace: &Shared, point: &str) {
+    let owner = device.stream_of(id(1));
+    // What is tainted can be rewritten.
+    for buffer in &left.buffers {
+        owner.write(buffer, &bytes(6.0)).unwrap();
+        assert_eq!(value(&owner, buffer), 6.0, "{point}");
+    }
+    // The stream captures and replays.
+    let (x, y) = (filled(&owner, "x", 10.0), filled(&owner, "y", 0.0));
+    let window = owner.prepare().unwrap();
+    body(&owner, &x, &y).unwrap();
+    window.begin().unwrap();
+    body(&owner, &x, &y).unwrap();
+    let graph = window.end("again").unwrap();
+    owner.write(&x, &bytes(20.0)).unwrap();
+    owner.launch(&graph).unwrap();
+    assert_eq!(value(&owner, &y), 22.0, "{point}");
+    // Nothing is left.
+    drop((x, y, graph, left));
+    for stream in [owner, device.stream_of(id(2))] {
+        assert!(stream.sync().unwrap().is_done());
+    }
+    assert!(matches!(device.trim(), TrimReport::Released { .. }));
+    let report = device.report();
+    assert_eq!((report.classes.len(), report.graphs, report.tainted), (0, 0, 0), "{point}");
+    let trace = trace.lock().unwrap();
+    assert_eq!((trace.pages, trace.recordings.len(), trace.execs), (0, 0, 0), "{point}");
+}
+
+#[test]
+fn every_step_fails_once_in_both_modes() {
+    let software = check(device::software, "software graphs");
+    let driver = check(device::driver, "driver");
+    assert_eq!(software, driver);
+    insta::assert_snapshot!(software);
+}

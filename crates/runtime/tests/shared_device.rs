@@ -1,0 +1,172 @@
+//! Many threads on one device, some of which capture: nothing is lost, nobody waits for ever, and what reaches the driver is
+//! what the driver allows.
+
+mod device;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use device::{Shared, bytes, filled, id, plus, value};
+use phonograph_capture::model::Model;
+use phonograph_runtime::capture::CaptureError;
+use phonograph_runtime::streams::{Backend, Device, PooledStreamId, Step};
+use phonograph_trace::{Call, Function, Mode, Stream as TracedStream, StreamId, StreamKind};
+
+const THREADS: u64 = 64;
+const OPERATIONS: u64 = 30;
+
+#[derive(Default, Debug)]
+struct Counts {
+    operations: AtomicU64,
+    executed: AtomicU64,
+    refused: AtomicU64,
+    captures: AtomicU64,
+    abandoned: AtomicU64,
+}
+
+fn add(count: &AtomicU64, by: u64) {
+    count.fetch_add(by, Ordering::Relaxed);
+}
+
+/// Submits until it is done, however often a recording on its slot has it refused. A refusal taints the counter, which is
+/// then written anew from what the thread knows.
+fn eager<B: Backend>(device: &Device<B>, me: u64, counts: &Counts) {
+    let stream = device.stream_of(id(me));
+    let patience = Instant::now() + Duration::from_secs(60);
+    let again = |refused: CaptureError| {
+        assert!(matches!(refused, CaptureError::Neighbour { .. }), "{refused}");
+        assert!(Instant::now() < patience, "starved");
+        add(&counts.refused, 1);
+        thread::yield_now();
+    };
+    let counter = loop {
+        match stream.alloc("counter", 16) {
+            Ok(counter) => break counter,
+            Err(refused) => again(refused),
+        }
+    };
+    let mut done = 0;
+    let mut rewrite = true;
+    while done < OPERATIONS {
+        if rewrite {
+            match stream.write(&counter, &bytes(done as f32)) {
+                Ok(()) => rewrite = false,
+                Err(refused) => {
+                    again(refused);
+                    continue;
+                }
+            }
+        }
+        match stream.submit(&plus("count", &counter, &counter, 1.0)) {
+            Ok(()) => done += 1,
+            Err(refused) => {
+                again(refused);
+                rewrite = true;
+            }
+        }
+    }
+    add(&counts.operations, done);
+    let read = || loop {
+        match stream.read(&counter) {
+            Ok(bytes) => break f32::from_le_bytes(bytes[..4].try_into().unwrap()),
+            Err(refused) => again(refused),
+        }
+    };
+    add(&counts.executed, read() as u64);
+}
+
+/// Captures again and again on slot 1, each time replaying what it got; `stolen` are windows that a neighbour closes.
+fn capturing<B: Backend>(device: &Device<B>, rounds: u64, counts: &Counts) {
+    let owner = device.stream_of(id(THREADS * 4 + 1));
+    let thief = device.stream_of(id(THREADS * 8 + 1));
+    let (x, y) = (filled(&owner, "x", 1.0), filled(&owner, "y", 0.0));
+    for round in 0..rounds {
+        let body = || {
+            let t = owner.alloc("t", 16)?;
+            owner.submit(&plus("t", &x, &t, 1.0))?;
+            owner.submit(&plus("y", &t, &y, 1.0))
+        };
+        let window = owner.prepare().unwrap();
+        body().unwrap();
+        window.begin().unwrap();
+        thread::sleep(Duration::from_millis(2)); // the neighbours get to feel it
+        body().unwrap();
+        if round % 4 == 3 {
+            let error = thief.end("stolen").unwrap_err();
+            assert!(matches!(error, CaptureError::Several { .. }), "{error}");
+            assert!(owner.read(&y).is_err());
+            add(&counts.abandoned, 1);
+        } else {
+            let graph = window.end("graph").unwrap();
+            owner.write(&x, &bytes(round as f32)).unwrap();
+            owner.launch(&graph).unwrap();
+            assert_eq!(value(&owner, &y), round as f32 + 2.0);
+            add(&counts.captures, 1);
+        }
+    }
+}
+
+fn stress<B: Backend>(device: Device<B>, trace: Shared) {
+    let counts = Counts::default();
+    let rounds = 12;
+    let start = Arc::new(Barrier::new(THREADS as usize + 1));
+    thread::scope(|scope| {
+        for me in 0..THREADS {
+            let (device, counts, start) = (&device, &counts, start.clone());
+            scope.spawn(move || {
+                start.wait();
+                eager(device, me, counts);
+            });
+        }
+        start.wait();
+        capturing(&device, rounds, &counts);
+    });
+    let [operations, executed, refused, captures, abandoned] = [
+        &counts.operations,
+        &counts.executed,
+        &counts.refused,
+        &counts.captures,
+        &counts.abandoned,
+    ]
+    .map(|count| count.load(Ordering::Relaxed));
+    let lost = operations - executed;
+    println!(
+        "{:?}: {THREADS} threads, {operations} operations, {captures} captures, {abandoned} abandoned, \
+         {refused} refused, {lost} lost",
+        device.graph_kind()
+    );
+    assert_eq!((operations, lost), (THREADS * OPERATIONS, 0));
+    assert_eq!(captures + abandoned, rounds);
+    device.trim();
+    let trace = trace.lock().unwrap();
+    assert_eq!((trace.recordings.len(), trace.execs), (0, 0));
+    as_the_driver_allows(&trace.log);
+}
+
+/// Replays what reached the device through the model of the driver: relaxed captures, a stream of the driver for each
+/// pooled one. Every call must succeed there too.
+fn as_the_driver_allows(log: &[(Step, PooledStreamId)]) {
+    let streams = vec![StreamKind::NonBlocking; device::STREAMS as usize];
+    let mut model = Model::new(&streams, 0);
+    for (at, &(step, on)) in log.iter().enumerate() {
+        let stream = TracedStream::Created(StreamId(on.0));
+        let function = match step {
+            Step::Begin => Function::StreamBeginCapture,
+            Step::End => Function::StreamEndCapture,
+            Step::Run | Step::Record => Function::LaunchKernel,
+            Step::Fence | Step::Read => Function::StreamSynchronize,
+            // Copies from the host, uploads and launches are work on the stream: captured, if it captures.
+            Step::Write | Step::Launch => Function::LaunchKernel,
+            Step::Upload | Step::Allocate | Step::Instantiate => continue,
+        };
+        let mode = (step == Step::Begin).then_some(Mode::Relaxed);
+        let outcome = model.apply(&Call { mode, ..Call::on(function, stream) }).unwrap();
+        assert!(outcome.result.is_success(), "call {at}, {step} on {on:?}: {outcome:?}");
+        let node = matches!(outcome.effect, phonograph_capture::model::Effect::Node(_));
+        assert_eq!(node, step == Step::Record, "call {at}: {step} on {on:?} was recorded or not");
+    }
+}
+
+in_both_modes!(stress);
