@@ -1,7 +1,7 @@
 //! Places the buffers of one memory space.
 //!
 //! In: tenants. Out: offsets, the pool's size, and what any plan needs. First the one-pass arena, near-linear. Where that is above
-//! the simple lower bound and the pool is small enough for all pairs: the exact bound, and then the complete search if the
+//! the simple lower bound, the lowest fit for each buffer in turn; and if the pool is small enough for all pairs: the exact bound, and then the complete search if the
 //! order of the buffers is an interval order, else first fit in several orders and local search over them.
 
 use std::cmp::Reverse;
@@ -15,6 +15,7 @@ use super::local::{Placed, best_order, improve};
 use super::niche::{Layout, Piece};
 use super::order::BufferOrder;
 use super::place::search;
+use super::serial::place_under;
 use super::tenants::{Sharing, Tenant};
 use super::{Bound, BoundKind, Budget};
 use crate::precedence::Precedence;
@@ -104,6 +105,18 @@ pub(super) fn plan(
     let level = sorted.level_bound(numberings);
     let mut bound = Bound { bytes: level, kind: BoundKind::Level };
     let mut complete = best.peak.max(least) <= level;
+    if !complete {
+        // Slower, but it looks at all bytes for each buffer, not at a few candidates.
+        let quarter = budget.left() / 4;
+        let mut part = budget.part(quarter);
+        let lower = place_under(best.peak - 1, start, precedence, sharing, None, &mut part);
+        if let Some(offsets) = lower {
+            let ends = offsets.iter().zip(sharing).map(|(at, t)| at + t.bytes);
+            let peak = ends.max().unwrap_or(start);
+            best = Placed { offsets, peak };
+            complete = best.peak.max(least) <= level;
+        }
+    }
     if !complete && sharing.len() <= MAX_PAIRED && precedence.is_exact() {
         let order = BufferOrder::new(precedence, sharing, budget);
         if let Some(order) = order {

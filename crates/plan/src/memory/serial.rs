@@ -61,7 +61,7 @@ pub(super) fn within(
 }
 
 /// When each node starts and is done, with as many streams as wanted, as far along an order as is known.
-struct Times<'a> {
+pub(super) struct Times<'a> {
     graph: &'a ComputeGraph,
     /// A topological order of the graph's edges and the reuse edges.
     order: &'a [NodeId],
@@ -184,7 +184,15 @@ impl Serial {
             let cap = pool.bytes + more;
             let (start, least) = pool.sorted.place_fixed(&mut offsets);
             let known = times.reuse.clone();
-            let capped = place_under(cap, start, precedence, sharing, times);
+            times.known = 0;
+            let capped = place_under(
+                cap,
+                start,
+                precedence,
+                sharing,
+                Some(&mut *times),
+                &mut Budget::new(u64::MAX, &mut || false),
+            );
             if capped.is_none() {
                 times.reuse = known;
                 for (old, new) in hand_overs(sharing, &pool.offsets) {
@@ -256,50 +264,62 @@ fn hand_overs(sharing: &[Tenant], offsets: &[u64]) -> Vec<(u32, u32)> {
     pairs
 }
 
-/// Places tenants one after another below `cap`, sharing along the graph's order where it can; `None` if one finds no room.
-fn place_under(
+/// Places tenants one after another below `cap`, each in the lowest bytes below all others' end that it need not wait for, or
+/// in new ones. Only where `times` is given may it wait for nodes that the graph does not order, which are then ordered; it
+/// does so where it waits least. `None` if one finds no room, or the budget runs out.
+pub(super) fn place_under(
     cap: u64,
     start: u64,
     precedence: &Precedence<'_>,
     sharing: &[Tenant],
-    times: &mut Times<'_>,
+    mut times: Option<&mut Times<'_>>,
+    budget: &mut Budget<'_>,
 ) -> Option<Vec<u64>> {
     /// Occupants whose bytes one tenant takes over, at most.
     const MOST: usize = 64;
+    /// Occupants looked at in about a step's time.
+    const A_STEP: usize = 64;
     let mut holders = Holders::new(start, cap);
     let mut top = start;
-    times.known = 0;
     let mut offsets = Vec::with_capacity(sharing.len());
+    let mut segments: Vec<(u64, Held)> = Vec::new();
+    let mut waits: Vec<Option<Option<u64>>> = Vec::new();
     for (index, tenant) in (0u32..).zip(sharing) {
-        times.run_to(tenant.from);
-        let due = tenant.first.first().map_or(0, |&node| times.start(node));
-        // How long the tenant waits for each segment's occupant; `None` for one that is not done.
-        let waits: Vec<(u64, u64, Option<u64>)> = holders
-            .held
-            .iter()
-            .map(|(&at, held)| {
-                let wait = match held.by.map(|old| &sharing[old as usize]) {
-                    None => Some(0),
-                    Some(old) if old.to >= tenant.from => None,
-                    Some(old) if old.is_before(tenant, precedence) => Some(0),
-                    Some(old) => {
-                        let done = old.last.iter().map(|n| times.done[n.index()]).max();
-                        Some(1 + done.unwrap_or(0).saturating_sub(due))
-                    }
-                };
-                (at, held.end, wait)
-            })
-            .collect();
+        if !budget.spend(1 + (holders.held.len() / A_STEP) as u64) {
+            return None;
+        }
+        let due = match &mut times {
+            Some(times) => {
+                times.run_to(tenant.from);
+                tenant.first.first().map_or(0, |&node| times.start(node))
+            }
+            None => 0,
+        };
+        // How long the tenant waits for a segment's occupant; `None` if it cannot have those bytes.
+        let wait_for = |held: &Held| match held.by.map(|old| &sharing[old as usize]) {
+            None => Some(0),
+            Some(old) if old.to >= tenant.from => None,
+            Some(old) if old.is_before(tenant, precedence) => Some(0),
+            Some(old) => times.as_deref().map(|times| {
+                let done = old.last.iter().map(|n| times.done[n.index()]).max();
+                1 + done.unwrap_or(0).saturating_sub(due)
+            }),
+        };
+        segments.clear();
+        segments.extend(holders.held.iter().map(|(&at, &held)| (at, held)));
+        waits.clear();
+        waits.resize(segments.len(), None);
         let mut best: Option<((u64, u64, u64), u64)> = None;
-        for (from, &(low, ..)) in waits.iter().enumerate() {
+        for (from, &(low, _)) in segments.iter().enumerate() {
             let at = low.next_multiple_of(tenant.align);
             let end = at + tenant.bytes;
             let mut wait = 0;
             let mut reach = low;
-            for &(_, high, segment) in waits[from..].iter().take(MOST) {
-                let Some(segment) = segment else { break };
-                wait = wait.max(segment);
-                reach = high;
+            for place in from..segments.len().min(from + MOST) {
+                let held = &segments[place].1;
+                let Some(own) = *waits[place].get_or_insert_with(|| wait_for(held)) else { break };
+                wait = wait.max(own);
+                reach = held.end;
                 if reach >= end {
                     break;
                 }
@@ -311,10 +331,15 @@ fn place_under(
             if best.is_none_or(|(least, _)| rank < least) {
                 best = Some((rank, at));
             }
+            if rank.0 == 0 && rank.1 == 0 {
+                break;
+            }
         }
         let (_, at) = best?;
         for old in holders.take(at, at + tenant.bytes, index) {
-            times.order(precedence, &sharing[old as usize], tenant);
+            if let Some(times) = &mut times {
+                times.order(precedence, &sharing[old as usize], tenant);
+            }
         }
         top = top.max(at + tenant.bytes);
         offsets.push(at);
