@@ -21,7 +21,10 @@ use rustc_hash::FxHashMap;
 
 use crate::checker::races::races_of;
 
-use crate::{BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, races};
+use crate::{
+    Access, BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, Region,
+    races,
+};
 
 /// Something that a rewriting got wrong. Unless said, ids are of the graph before.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
