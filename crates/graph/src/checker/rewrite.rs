@@ -20,7 +20,6 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 
 use crate::checker::races::races_of;
-
 use crate::{
     Access, BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, Region,
     races,
