@@ -105,7 +105,10 @@ pub fn run(args: &Args) -> Result<Answer> {
         memory: &memory,
         bound: lower_bound(&graph, &memory)?,
         measured,
-        synchronisations: (args.streams == StreamLimit::Full).then(|| synchronisations(&graph)),
+        synchronisations: match args.streams {
+            StreamLimit::Full => Some(synchronisations(&graph, &schedule.reuse)?),
+            StreamLimit::AtMost(_) => None,
+        },
     };
     let Form { json, steps, svg: drawn, trace } = args.form;
     let text = if json {
