@@ -104,7 +104,10 @@ pub fn run(args: &Args) -> Result<Answer> {
             bound: planned.least_memory(&graph)?,
             run: &planned.run,
             costs: costs.as_ref(),
-            synchronisations: (args.streams == StreamLimit::Full).then(|| synchronisations(&graph)),
+            synchronisations: match args.streams {
+                StreamLimit::Full => Some(synchronisations(&graph, &planned.memory.reuse)?),
+                StreamLimit::AtMost(_) => None,
+            },
         };
         match () {
             () if json => format!("{:#}\n", report.json()),

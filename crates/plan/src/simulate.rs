@@ -10,7 +10,6 @@
 use phonograph_graph::{ComputeGraph, NodeId, Schedule, Step, StreamId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::critical_path;
 use crate::cost::Overheads;
 
 /// When a node runs.
@@ -80,7 +79,7 @@ pub struct Simulation {
     pub chain: Vec<Link>,
     /// Hand-overs within the chain, in nanoseconds.
     pub handover_ns: u64,
-    /// The longest path of dependent nodes, their overhead included.
+    /// The longest path of nodes that depend on each other, also by the reuse of memory, their overhead included.
     pub critical_path_ns: u64,
     /// What it is due to.
     pub bound: Bound,
@@ -179,11 +178,27 @@ pub fn simulate(
         busy_ns: busy,
         chain,
         handover_ns: handed_over.saturating_mul(overheads.handover_ns),
-        critical_path_ns: critical_path(graph, cost).cost,
+        critical_path_ns: 0,
         bound: Bound::Nothing,
     };
+    simulation.critical_path_ns = critical_path(graph, schedule, &simulation.spans);
     simulation.bound = simulation.judge();
     simulation
+}
+
+/// The cost of the longest path through the guaranteed order, of which issue order is a topological one.
+fn critical_path(graph: &ComputeGraph, schedule: &Schedule, issued: &[NodeSpan]) -> u64 {
+    let mut reuse: FxHashMap<NodeId, Vec<NodeId>> = FxHashMap::default();
+    for &(from, to) in &schedule.reuse {
+        reuse.entry(to).or_default().push(from);
+    }
+    let mut path = vec![0u64; graph.node_count()];
+    for &NodeSpan { node, start_ns, end_ns, .. } in issued {
+        let before = graph.predecessors(node).iter().chain(reuse.get(&node).into_iter().flatten());
+        let longest = before.map(|from| path[from.index()]).max().unwrap_or(0);
+        path[node.index()] = longest.saturating_add(end_ns - start_ns);
+    }
+    path.into_iter().max().unwrap_or(0)
 }
 
 /// When a stream can go on, and who made it so.

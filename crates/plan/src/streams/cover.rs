@@ -15,7 +15,9 @@
 
 use phonograph_graph::{ComputeGraph, Edge, NodeId, StreamId};
 
+use super::guaranteed;
 use crate::analysis::redundant_edges;
+use crate::error::PlanError;
 use crate::matching::{Bipartite, Left, Right, maximum_matching};
 
 /// What may be synchronised, and how much of it has to be.
@@ -34,7 +36,8 @@ pub struct Synchronisations {
     pub optimal: usize,
 }
 
-/// Counts synchronisations at full concurrency. Costs what a plan at full concurrency costs.
+/// Counts synchronisations at full concurrency, of a graph and the order that the reuse of memory adds to it. Costs what a
+/// plan at full concurrency costs.
 ///
 /// ```
 /// use phonograph_graph::GraphBuilder;
@@ -44,21 +47,29 @@ pub struct Synchronisations {
 /// let mut b = GraphBuilder::new();
 /// let [p, q, both, one] = ["p", "q", "both", "one"].map(|name| b.add_barrier(name));
 /// b.dep(p, both).dep(q, both).dep(p, one);
-/// let counts = synchronisations(&b.build()?);
+/// let counts = synchronisations(&b.build()?, &[])?;
 /// assert_eq!((counts.reduced, counts.greedy, counts.optimal), (3, 2, 1));
-/// # Ok::<(), phonograph_graph::GraphError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn synchronisations(graph: &ComputeGraph) -> Synchronisations {
+///
+/// # Errors
+/// [`PlanError::Graph`] for reuse edges that name other nodes than the graph's, or close a cycle with its edges.
+pub fn synchronisations(
+    graph: &ComputeGraph,
+    reuse: &[(NodeId, NodeId)],
+) -> Result<Synchronisations, PlanError> {
+    let ordered = guaranteed(graph, reuse)?;
+    let graph = &*ordered;
     let reduced = Reduced::of(graph);
     let every = graph.node_ids().map(|node| graph.predecessors(node));
     let kept = graph.node_ids().map(|node| reduced.producers(node));
-    Synchronisations {
+    Ok(Synchronisations {
         edges: graph.edge_count(),
         reduced: reduced.targets.len(),
         greedy: graph.edge_count() - continued(graph, every),
         greedy_reduced: reduced.targets.len() - continued(graph, kept),
         optimal: reduced.targets.len() - reduced.cover().iter().flatten().count(),
-    }
+    })
 }
 
 /// How many nodes go on with the stream of a producer if each takes the first that is left.
