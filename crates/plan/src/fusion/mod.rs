@@ -1,4 +1,4 @@
-//! Fusion: elementwise kernels that hand their results to one another become one kernel.
+//! Fusion: kernels that hand their results to one another element by element become one kernel.
 //!
 //! In: a graph. Out: a graph in which each group of kernels is one ordinary kernel node whose expression is composed of
 //! theirs, so that whoever plans, checks or runs it needs to know nothing of fusion. Memory is planned afterwards:
@@ -7,6 +7,8 @@
 //! What is merged:
 //! - Kernels over one index space that follow one another, through the same views. One that sees the same bytes
 //!   through another view (transposed, shifted, gathered) needs all elements first, so it stays.
+//! - A reduction with the kernels that compute what it reads, where rows lie together in memory, and a reduction or matrix
+//!   product with what is done to its result, element by element: one [`FusedKernel`].
 //! - Convex groups only: no path leaves a group and comes back, through edges of any kind (see `find`).
 //! - Kernels that do not depend on one another only if they are small, at most
 //!   [`independent_elements`](FusionOptions::independent_elements), and equally far from the start of the graph: together
@@ -17,7 +19,6 @@
 //! The result is the same to the bit (of NaN, a NaN): values are rounded to the type that they would have been stored as.
 //!
 //! Cost: O(nodes + edges + operands), and for a group of k kernels O(k²) with a bound on k.
-
 //!
 //! [`GraphBuilder::set_fusible`]: phonograph_graph::GraphBuilder::set_fusible
 
@@ -66,7 +67,7 @@ impl Default for FusionOptions {
     }
 }
 
-/// Merges elementwise kernels, here and in graphs inside.
+/// Merges kernels, here and in graphs inside.
 ///
 /// ```
 /// use phonograph_graph::{DType, Expr, GraphBuilder, View};
