@@ -330,6 +330,8 @@ fn doctor_and_completions_answer() {
     let output = phonograph(&["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["backends"]["cpu"]["works"], true);
+    let cuda = &report["backends"]["cuda"];
+    assert!(cuda["works"].is_boolean() && cuda["detail"].is_string(), "{report}");
     assert!(stdout(&phonograph(&["completions", "bash"])).contains("_phonograph"));
 }
 
