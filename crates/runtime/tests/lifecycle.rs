@@ -34,6 +34,7 @@ in_both_modes!(
     a_graph_destroyed_while_a_replay_is_enqueued_lives_until_it_is_done,
     retention_says_what_each_graph_keeps,
     work_of_several_streams_on_one_buffer_runs_in_the_order_of_submission,
+    the_device_goes_after_what_is_queued_and_leaves_nothing,
     wrong_operations_are_refused_before_anything_runs,
 );
 
@@ -579,6 +580,25 @@ fn work_of_several_streams_on_one_buffer_runs_in_the_order_of_submission<B: Back
     let z = filled(&streams[0], "z", 2.0);
     assert_eq!(z.slice(), slice);
     assert_eq!(value(&streams[0], &z), 2.0);
+}
+
+fn the_device_goes_after_what_is_queued_and_leaves_nothing<B: Backend>(
+    device: Device<B>,
+    trace: Shared,
+) {
+    let stream = device.stream_of(id(2));
+    let x = filled(&stream, "x", 1.0);
+    let graph = capture(&stream, |s| s.submit(&plus("x", &x, &x, 1.0))).unwrap();
+    stream.launch(&graph).unwrap();
+    let window = device.stream_of(id(OWNER)).prepare().unwrap();
+    window.begin().unwrap();
+    drop((device, stream));
+    assert_eq!(trace.lock().unwrap().calls.get(&Step::Launch), None, "the window keeps the device");
+    drop(window);
+    let trace = trace.lock().unwrap();
+    assert_eq!(trace.calls[&Step::Launch], 1);
+    assert_eq!((trace.pages, trace.recordings.len(), trace.execs), (0, 0, 0));
+    drop((x, graph)); // outlive it, and do no harm
 }
 
 fn wrong_operations_are_refused_before_anything_runs<B: Backend>(device: Device<B>, trace: Shared) {

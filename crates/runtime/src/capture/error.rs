@@ -281,8 +281,9 @@ fn warm(names: &[String]) -> String {
 
 fn also(unowned: &[UnownedAllocation]) -> String {
     match unowned.len() {
-        0 | 1 => String::new(),
-        more => format!(" (and {} more allocations that no page could serve)", more - 1),
+        0 => String::new(),
+        1 => " (an allocation could not be served)".to_owned(),
+        count => format!(" ({count} allocations could not be served)"),
     }
 }
 

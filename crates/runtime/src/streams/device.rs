@@ -25,7 +25,8 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-/// A device that any number of threads share.
+/// A device that any number of threads share. Streams and windows keep it; when the last of them is gone, what they have
+/// submitted is run, and all memory goes back, also that of buffers and graphs that are still around.
 pub struct Device<B: Backend>(Arc<Shared<B>>);
 
 impl<B: Backend> Clone for Device<B> {
