@@ -8,8 +8,11 @@ use std::thread;
 use device::{Shared, bytes, failing, filled, id, plus, value};
 use phonograph_graph::NodeKind;
 use phonograph_runtime::capture::{CaptureError, Request, Window};
+use phonograph_runtime::cpu::Cpu;
+use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::streams::{
-    Backend, Buffer, Device, Graph, GraphKind, Operation, Step, Stream, Synced, TrimReport,
+    Backend, Buffer, Device, Graph, GraphKind, MAX_STREAMS, Operation, SoftwareCpu, Step, Stream,
+    Synced, TrimReport,
 };
 
 in_both_modes!(
@@ -625,6 +628,16 @@ fn wrong_operations_are_refused_before_anything_runs<B: Backend>(device: Device<
     let op = plus("op", &theirs, &theirs, 1.0);
     assert!(matches!(stream.submit(&op), Err(CaptureError::OtherDevice { .. })));
     assert_eq!(trace.lock().unwrap().calls.get(&Step::Run), None);
+}
+
+#[test]
+fn a_device_has_a_number_of_streams_that_makes_sense() {
+    for (given, served) in [(0, false), (1, true), (MAX_STREAMS, true), (MAX_STREAMS + 1, false)] {
+        let backend = SoftwareCpu::new(Cpu::new(1).unwrap(), Registry::new());
+        let error = Device::new(backend, given).map(|device| device.max_streams());
+        let expected = if served { Ok(given) } else { Err(CaptureError::StreamCount { given }) };
+        assert_eq!(error, expected);
+    }
 }
 
 #[test]
