@@ -1,6 +1,7 @@
 //! What it costs to ask whether anybody captures: the question that every launch on a shared device asks first.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use phonograph_runtime::capture::{DeviceCaptures, LogicalStreamId};
@@ -18,6 +19,8 @@ fn questions(c: &mut Criterion) {
         (device.status(), streams)
     });
     let id = LogicalStreamId { value: 5 };
+    let bare = AtomicU64::new(0);
+    c.bench_function("an atomic load", |b| b.iter(|| black_box(&bare).load(Ordering::Acquire)));
     for (name, (status, _streams)) in
         [("idle", &idle), ("one window", &one), ("two owners in a word", &shared)]
     {

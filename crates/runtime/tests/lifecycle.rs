@@ -8,8 +8,11 @@ use std::thread;
 use device::{Shared, bytes, failing, filled, id, plus, value};
 use phonograph_graph::NodeKind;
 use phonograph_runtime::capture::{CaptureError, Request, Window};
+use phonograph_runtime::cpu::Cpu;
+use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::streams::{
-    Backend, Buffer, Device, Graph, GraphKind, Operation, Step, Stream, Synced, TrimReport,
+    Backend, Buffer, Device, Graph, GraphKind, MAX_STREAMS, Operation, SoftwareCpu, Step, Stream,
+    Synced, TrimReport,
 };
 
 in_both_modes!(
@@ -34,6 +37,7 @@ in_both_modes!(
     a_graph_destroyed_while_a_replay_is_enqueued_lives_until_it_is_done,
     retention_says_what_each_graph_keeps,
     work_of_several_streams_on_one_buffer_runs_in_the_order_of_submission,
+    the_device_goes_after_what_is_queued_and_leaves_nothing,
     wrong_operations_are_refused_before_anything_runs,
 );
 
@@ -581,6 +585,25 @@ fn work_of_several_streams_on_one_buffer_runs_in_the_order_of_submission<B: Back
     assert_eq!(value(&streams[0], &z), 2.0);
 }
 
+fn the_device_goes_after_what_is_queued_and_leaves_nothing<B: Backend>(
+    device: Device<B>,
+    trace: Shared,
+) {
+    let stream = device.stream_of(id(2));
+    let x = filled(&stream, "x", 1.0);
+    let graph = capture(&stream, |s| s.submit(&plus("x", &x, &x, 1.0))).unwrap();
+    stream.launch(&graph).unwrap();
+    let window = device.stream_of(id(OWNER)).prepare().unwrap();
+    window.begin().unwrap();
+    drop((device, stream));
+    assert_eq!(trace.lock().unwrap().calls.get(&Step::Launch), None, "the window keeps the device");
+    drop(window);
+    let trace = trace.lock().unwrap();
+    assert_eq!(trace.calls[&Step::Launch], 1);
+    assert_eq!((trace.pages, trace.recordings.len(), trace.execs), (0, 0, 0));
+    drop((x, graph)); // outlive it, and do no harm
+}
+
 fn wrong_operations_are_refused_before_anything_runs<B: Backend>(device: Device<B>, trace: Shared) {
     let stream = device.stream_of(id(OWNER));
     let x = stream.alloc("x", 8).unwrap();
@@ -605,6 +628,16 @@ fn wrong_operations_are_refused_before_anything_runs<B: Backend>(device: Device<
     let op = plus("op", &theirs, &theirs, 1.0);
     assert!(matches!(stream.submit(&op), Err(CaptureError::OtherDevice { .. })));
     assert_eq!(trace.lock().unwrap().calls.get(&Step::Run), None);
+}
+
+#[test]
+fn a_device_has_a_number_of_streams_that_makes_sense() {
+    for (given, served) in [(0, false), (1, true), (MAX_STREAMS, true), (MAX_STREAMS + 1, false)] {
+        let backend = SoftwareCpu::new(Cpu::new(1).unwrap(), Registry::new());
+        let error = Device::new(backend, given).map(|device| device.max_streams());
+        let expected = if served { Ok(given) } else { Err(CaptureError::StreamCount { given }) };
+        assert_eq!(error, expected);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::LogicalStreamId;
 use crate::pool::MAX_ALLOCATION;
-use crate::streams::BackendError;
+use crate::streams::{BackendError, MAX_STREAMS};
 
 /// A call of the lifecycle, to name it in errors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -176,9 +176,12 @@ pub enum CaptureError {
         /// Its name.
         what: String,
     },
-    /// A device without streams.
-    #[error("a device needs a stream at least")]
-    NoStreams,
+    /// A number of streams that no device has.
+    #[error("a device has 1 to {MAX_STREAMS} streams, not {given}")]
+    StreamCount {
+        /// The number asked for.
+        given: u32,
+    },
     /// What a backend or a caller says in its own words about the state of a graph.
     #[error("{message}")]
     GraphState {
@@ -281,8 +284,9 @@ fn warm(names: &[String]) -> String {
 
 fn also(unowned: &[UnownedAllocation]) -> String {
     match unowned.len() {
-        0 | 1 => String::new(),
-        more => format!(" (and {} more allocations that no page could serve)", more - 1),
+        0 => String::new(),
+        1 => " (an allocation could not be served)".to_owned(),
+        count => format!(" ({count} allocations could not be served)"),
     }
 }
 

@@ -22,11 +22,14 @@
 //! `end` moves before sealing, so that a seal that fails leaves a stream that serves. Anybody may end a recording, because
 //! an owner that never comes back must not hold a stream that others share; only the owner's end is worth a graph.
 //!
-//! The record is written here and nowhere else, under a lock, and read without it: the counts of both phases are one
-//! word; whether a logical stream captures is one word too, picked by the low bits of its id, which holds the other bits.
-//! Two owners whose ids agree in the low bits and who capture *at the same time* share a word; it then says so, and the
-//! lock decides. A reader sees a transition once it has returned, if anything orders the reader behind it.
+//! The record is written here and nowhere else, under a lock, and read without it. The counts of both phases are one word.
+//! Whether a logical stream captures is one word too, picked by its id modulo the number of words, which holds the
+//! quotient. That number is a multiple of the streams that ids are folded onto, so two owners with the same word have the
+//! same backend stream, and it serves one capture at a time. Only where captures do not follow the folding
+//! ([`DeviceCaptures::default`] knows of none) may a word have two owners at once; it then says so, and the lock decides.
+//! A reader sees a transition once it has returned, if anything orders the reader behind it.
 
+use std::num::NonZeroU32;
 use std::sync::PoisonError;
 
 use super::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -56,12 +59,28 @@ enum Phase {
 /// assert!(!status.any_active());
 /// # Ok::<(), phonograph_runtime::capture::CaptureError>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DeviceCaptures {
     record: Arc<Record>,
 }
 
+impl Default for DeviceCaptures {
+    fn default() -> Self {
+        Self::folding(NonZeroU32::MIN)
+    }
+}
+
 impl DeviceCaptures {
+    /// For a device that serves logical stream `id` by backend stream `id % streams`, which makes
+    /// [`CaptureStatus::is_capturing`] one atomic load whoever captures.
+    pub fn folding(streams: NonZeroU32) -> Self {
+        let streams = u64::from(streams.get());
+        let words = streams * LEAST_WORDS.div_ceil(streams);
+        let words = (0..words).map(|_| AtomicU64::new(NONE)).collect();
+        let (counts, lock) = (AtomicU64::new(0), Mutex::new(Owners::default()));
+        Self { record: Arc::new(Record { counts, words, lock }) }
+    }
+
     /// The state of one more backend stream; it leaves the record when it is dropped.
     pub fn stream(&self) -> StreamCaptureState {
         StreamCaptureState { phase: Phase::NoCapture, record: self.record.clone() }
@@ -94,13 +113,15 @@ impl CaptureStatus {
 
     /// Whether this logical stream owns a capture, from prepare until it ends, is aborted or dropped.
     ///
-    /// One atomic load; while two owners capture whose ids are equal modulo 64, asking for an id that is too takes a lock.
+    /// One atomic load on a device that [folds](DeviceCaptures::folding). On another, a lock decides while two owners
+    /// capture whose ids are equal modulo 64, and for such ids alone.
     #[inline]
     pub fn is_capturing(&self, stream: LogicalStreamId) -> bool {
-        match self.record.owners[bucket(stream)].load(Ordering::Acquire) {
+        let (word, only) = self.record.place(stream);
+        match self.record.words[word].load(Ordering::Acquire) {
             NONE => false,
             SEVERAL => self.record.owns(stream),
-            one => one == only(stream),
+            one => one == only,
         }
     }
 
@@ -304,20 +325,12 @@ impl Drop for PhaseGuard<'_> {
 const ACTIVE: u64 = (1 << 32) - 1;
 const RECORDING: u64 = 1 << 32;
 
-const BUCKET_BITS: u32 = 6;
-/// No owner in this bucket.
+/// With this many words at least, a quotient leaves bits for a mark.
+const LEAST_WORDS: u64 = 64;
+/// No owner has this word.
 const NONE: u64 = 0;
-/// More than one owner in this bucket.
+/// More than one owner has this word.
 const SEVERAL: u64 = 2;
-
-fn bucket(stream: LogicalStreamId) -> usize {
-    (stream.value & ((1 << BUCKET_BITS) - 1)) as usize
-}
-
-/// What a bucket holds if this stream is its only owner: the bits that did not pick the bucket, and a mark.
-fn only(stream: LogicalStreamId) -> u64 {
-    (stream.value >> BUCKET_BITS) << 2 | 1
-}
 
 #[derive(Debug, Default)]
 struct Owners {
@@ -329,24 +342,20 @@ struct Owners {
 #[derive(Debug)]
 struct Record {
     counts: AtomicU64,
-    owners: [AtomicU64; 1 << BUCKET_BITS],
+    words: Box<[AtomicU64]>,
     lock: Mutex<Owners>,
-}
-
-impl Default for Record {
-    fn default() -> Self {
-        Self {
-            counts: AtomicU64::new(0),
-            owners: std::array::from_fn(|_| AtomicU64::new(NONE)),
-            lock: Mutex::new(Owners::default()),
-        }
-    }
 }
 
 impl Record {
     fn lock(&self) -> impl std::ops::DerefMut<Target = Owners> + '_ {
         // Only `unless_recording` runs foreign code under the lock, and that cannot reach the owners.
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The word of a stream, and what it holds if this stream is its only owner.
+    fn place(&self, stream: LogicalStreamId) -> (usize, u64) {
+        let words = self.words.len() as u64;
+        ((stream.value % words) as usize, ((stream.value / words) << 2) | 1)
     }
 
     fn owns(&self, stream: LogicalStreamId) -> bool {
@@ -370,21 +379,16 @@ impl Record {
         let counts = u64::from(owners.recording) << 32 | owners.open.len() as u64;
         self.counts.store(counts, Ordering::Release);
         for phase in [from, to] {
-            if let Phase::Open(_, owner) = phase {
-                self.owners[bucket(owner)].store(owners.word(owner), Ordering::Release);
-            }
-        }
-    }
-}
-
-impl Owners {
-    /// What the bucket of this stream is to hold.
-    fn word(&self, stream: LogicalStreamId) -> u64 {
-        let mut here = self.open.iter().filter(|&&open| bucket(open) == bucket(stream));
-        match here.next() {
-            None => NONE,
-            Some(&first) if here.all(|&other| other == first) => only(first),
-            Some(_) => SEVERAL,
+            let Phase::Open(_, owner) = phase else { continue };
+            let (word, _) = self.place(owner);
+            let open = owners.open.iter().map(|&open| self.place(open));
+            let mut here = open.filter(|place| place.0 == word).map(|place| place.1);
+            let holds = match here.next() {
+                None => NONE,
+                Some(first) if here.all(|other| other == first) => first,
+                Some(_) => SEVERAL,
+            };
+            self.words[word].store(holds, Ordering::Release);
         }
     }
 }

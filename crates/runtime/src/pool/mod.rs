@@ -230,6 +230,12 @@ impl<P> Pools<P> {
         taken
     }
 
+    /// Takes out every page, whoever holds or guards it: the device is going.
+    pub fn take_all(&mut self) -> impl Iterator<Item = P> + use<P> {
+        self.open.clear();
+        std::mem::take(&mut self.pages).into_values().map(|page| page.memory)
+    }
+
     /// Every class that has pages, by stream, then size. O(pages).
     pub fn report(&self) -> BTreeMap<(PooledStreamId, SizeClass), ClassReport> {
         let mut report: BTreeMap<_, ClassReport> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! The front of a shared device: streams, buffers, windows, graphs. Every call locks the device once.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,9 @@ use super::op::{Buffer, GraphToken, Operation, Returns};
 use super::server::Server;
 use crate::capture::{CaptureError, CaptureStatus, DeviceCaptures, LogicalStreamId, Request};
 use crate::pool::{ClassReport, PageId};
+
+/// The most streams of a device. Every call looks at all of them.
+pub const MAX_STREAMS: u32 = 1024;
 
 struct Shared<B: Backend> {
     server: Mutex<Server<B>>,
@@ -25,7 +29,8 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-/// A device that any number of threads share.
+/// A device that any number of threads share. Streams and windows keep it; when the last of them is gone, what they have
+/// submitted is run, and all memory goes back, also that of buffers and graphs that are still around.
 pub struct Device<B: Backend>(Arc<Shared<B>>);
 
 impl<B: Backend> Clone for Device<B> {
@@ -91,12 +96,12 @@ impl<B: Backend> Device<B> {
     /// A device on a backend, with `max_streams` streams for everybody.
     ///
     /// # Errors
-    /// [`CaptureError::NoStreams`] for 0.
+    /// [`CaptureError::StreamCount`] for 0 or more than [`MAX_STREAMS`].
     pub fn new(backend: B, max_streams: u32) -> Result<Self, CaptureError> {
-        if max_streams == 0 {
-            return Err(CaptureError::NoStreams);
-        }
-        let captures = DeviceCaptures::default();
+        let given = max_streams;
+        let folded = NonZeroU32::new(given).filter(|_| given <= MAX_STREAMS);
+        let folded = folded.ok_or(CaptureError::StreamCount { given })?;
+        let captures = DeviceCaptures::folding(folded);
         let returns = Arc::new(Returns::default());
         let server = Server::new(backend, max_streams, &captures, &returns);
         let server = Mutex::new(server);

@@ -41,6 +41,6 @@ mod window;
 pub use backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
 pub use cpu::{CpuRecording, DriverCpu, SoftwareCpu};
 pub use device::{
-    CaptureWindow, Device, DeviceReport, Graph, Retained, Stream, Synced, TrimReport,
+    CaptureWindow, Device, DeviceReport, Graph, MAX_STREAMS, Retained, Stream, Synced, TrimReport,
 };
 pub use op::{Buffer, BufferKey, GraphKey, Operation};

@@ -33,6 +33,7 @@ struct Command {
     by: LogicalStreamId,
     work: Work,
     at: Position,
+    touch: Arc<Touch>,
 }
 
 /// A place in the order of submission to the device. Work waits in queues, so what is executed now may be older than what
@@ -50,6 +51,7 @@ struct Taint {
 pub(super) struct Sealed<B: Backend> {
     pub exec: B::Exec,
     pub recorded: Recorded,
+    pub touch: Arc<Touch>,
 }
 
 struct Freed {
@@ -245,9 +247,9 @@ impl<B: Backend> Server<B> {
         if !Arc::ptr_eq(&graph.returns, &self.core.returns) {
             return Err(CaptureError::OtherDevice { what: "the graph".into() });
         }
-        let recorded = &self.core.graphs[&graph.key].recorded; // the token keeps it
-        let written = recorded.written();
-        let request = Request::Launch(recorded.name.clone());
+        let sealed = &self.core.graphs[&graph.key]; // the token keeps it
+        let written = sealed.touch.written.clone();
+        let request = Request::Launch(sealed.recorded.name.clone());
         match self.recorder(caller) {
             Some(owner) if owner == caller => {
                 let error = CaptureError::Unrecordable { request, owner };
@@ -312,6 +314,25 @@ impl<B: Backend> Server<B> {
     ) -> CaptureError {
         self.core.taint(&error, written);
         error
+    }
+}
+
+impl<B: Backend> Drop for Server<B> {
+    /// The last handle of the device is gone: what is queued still runs, then everything goes back to the backend.
+    fn drop(&mut self) {
+        // No window is open: its guard would keep the device.
+        for on in (0..self.states.len() as u32).map(PooledStreamId) {
+            self.core.run_queue(on);
+            // Should the fence fail, nobody is left to be told, and there is nothing else to do than to let go of everything.
+            drop(self.core.backend.fence(on));
+        }
+        let graphs = self.core.graphs.drain().map(|(_, sealed)| sealed.exec);
+        for exec in graphs.chain(self.core.retired.drain(..)) {
+            self.core.backend.destroy(exec);
+        }
+        for page in self.core.pools.take_all() {
+            self.core.backend.free(page);
+        }
     }
 }
 
@@ -385,14 +406,14 @@ impl<B: Backend> Core<B> {
         // The others' work may fail just now, so taints are looked at after it.
         let settled = self.settle(&touch.slices, Some(on)).and_then(|()| self.clean(&touch, at));
         if let Err(error) = settled {
-            self.taint_since(at, &error, touch.written);
+            self.taint_since(at, &error, touch.written.iter().copied());
             return Err(error);
         }
         self.rewritten(&touch, at);
-        for slice in touch.slices {
+        for &slice in &touch.slices {
             self.waiting.entry(slice).or_default().insert(on);
         }
-        self.streams[on.index()].queue.push_back(Command { by, work, at });
+        self.streams[on.index()].queue.push_back(Command { by, work, at, touch });
         if self.streams[on.index()].queue.len() >= LONG_QUEUE {
             self.run_queue(on);
         }
@@ -426,12 +447,12 @@ impl<B: Backend> Core<B> {
     }
 
     fn run_queue(&mut self, on: PooledStreamId) {
-        while let Some(Command { by, work, at }) = self.streams[on.index()].queue.pop_front() {
-            let touch = self.touch(&work);
+        while let Some(command) = self.streams[on.index()].queue.pop_front() {
+            let Command { by, work, at, touch } = command;
             match self.clean(&touch, at).and_then(|()| self.issue(on, &work)) {
                 Ok(()) => self.rewritten(&touch, at),
                 Err(error) => {
-                    self.taint_since(at, &error, touch.written);
+                    self.taint_since(at, &error, touch.written.iter().copied());
                     self.fail(by, error);
                 }
             }
@@ -506,10 +527,10 @@ impl<B: Backend> Core<B> {
         }
     }
 
-    fn touch(&self, work: &Work) -> Touch {
+    fn touch(&self, work: &Work) -> Arc<Touch> {
+        let mut touch = Touch::default();
         match work {
             Work::Run(op) => {
-                let mut touch = Touch::default();
                 for (buffer, used) in op.uses() {
                     touch.slices.push(buffer.slice());
                     if used.reads {
@@ -522,16 +543,15 @@ impl<B: Backend> Core<B> {
                         touch.whole.push(buffer.key());
                     }
                 }
-                touch
             }
-            Work::Write(buffer, _) => Touch {
-                slices: vec![buffer.slice()],
-                reads: Vec::new(),
-                written: vec![buffer.key()],
-                whole: vec![buffer.key()],
-            },
-            Work::Launch(token) => self.graphs[&token.key].recorded.touch(),
+            Work::Write(buffer, _) => {
+                touch.slices.push(buffer.slice());
+                touch.written.push(buffer.key());
+                touch.whole.push(buffer.key());
+            }
+            Work::Launch(token) => return self.graphs[&token.key].touch.clone(),
         }
+        touch.into()
     }
 
     /// An error if an input was tainted before this position.

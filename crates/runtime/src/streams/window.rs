@@ -342,7 +342,8 @@ impl<B: Backend> Core<B> {
             self.pools.guard(page);
         }
         let key = GraphKey(self.next_key());
-        self.graphs.insert(key, Sealed { exec, recorded });
+        let touch = recorded.touch().into();
+        self.graphs.insert(key, Sealed { exec, recorded, touch });
         Ok(Arc::new(GraphToken { key, returns: self.returns.clone() }))
     }
 }
