@@ -238,7 +238,10 @@ impl Uses {
         let mut last_user: Vec<Option<NodeId>> = vec![None; buffers];
         for (at, &node) in (0..).zip(graph.topological_order()) {
             place[node.index()] = at;
-            for (region, access) in graph.operands(node) {
+            // A graph inside may read what it writes later: of one node what is read counts first.
+            let mut operands = graph.operands(node);
+            operands.sort_by_key(|(_, access)| !access.reads());
+            for (region, access) in operands {
                 let buffer = region.buffer;
                 if last_user[buffer.index()].replace(node) != Some(node) {
                     counts[buffer.index()] += 1;
