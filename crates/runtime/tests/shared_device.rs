@@ -3,7 +3,7 @@
 
 mod device;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use phonograph_runtime::streams::{Backend, Device, PooledStreamId, Step};
 use phonograph_trace::{Call, Function, Mode, Stream as TracedStream, StreamId, StreamKind};
 
 const THREADS: u64 = 64;
+/// At least so many of each thread.
 const OPERATIONS: u64 = 30;
 
 #[derive(Default, Debug)]
@@ -24,6 +25,8 @@ struct Counts {
     refused: AtomicU64,
     captures: AtomicU64,
     abandoned: AtomicU64,
+    /// All captures are over; until then the others go on.
+    over: AtomicBool,
 }
 
 fn add(count: &AtomicU64, by: u64) {
@@ -49,7 +52,7 @@ fn eager<B: Backend>(device: &Device<B>, me: u64, counts: &Counts) {
     };
     let mut done = 0;
     let mut rewrite = true;
-    while done < OPERATIONS {
+    while done < OPERATIONS || !counts.over.load(Ordering::Relaxed) {
         if rewrite {
             match stream.write(&counter, &bytes(done as f32)) {
                 Ok(()) => rewrite = false,
@@ -108,9 +111,18 @@ fn capturing<B: Backend>(device: &Device<B>, rounds: u64, counts: &Counts) {
     }
 }
 
+/// Says that it is over, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn stress<B: Backend>(device: Device<B>, trace: Shared) {
     let counts = Counts::default();
-    let rounds = 12;
+    let rounds = 8;
     let start = Arc::new(Barrier::new(THREADS as usize + 1));
     thread::scope(|scope| {
         for me in 0..THREADS {
@@ -121,6 +133,7 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
             });
         }
         start.wait();
+        let _over = Over(&counts.over);
         capturing(&device, rounds, &counts);
     });
     let [operations, executed, refused, captures, abandoned] = [
@@ -137,7 +150,8 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
          {refused} refused, {lost} lost",
         device.graph_kind()
     );
-    assert_eq!((operations, lost), (THREADS * OPERATIONS, 0));
+    assert!(operations >= THREADS * OPERATIONS && refused > 0, "nothing met a recording");
+    assert_eq!(lost, 0);
     assert_eq!(captures + abandoned, rounds);
     device.trim();
     let trace = trace.lock().unwrap();
