@@ -1,14 +1,12 @@
 //! Many threads on one device, some of which capture: nothing is lost, nobody waits for ever, and what reaches the driver is
 //! what the driver allows.
 
-mod device;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use device::{Shared, bytes, filled, id, plus, value};
+use crate::common::{Shared, bytes, filled, id, plus, value};
 use phonograph_capture::model::Model;
 use phonograph_runtime::capture::CaptureError;
 use phonograph_runtime::streams::{Backend, Device, PooledStreamId, Step};
@@ -167,7 +165,7 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
 /// Replays what reached the device through the model of the driver: relaxed captures, a stream of the driver for each
 /// pooled one. Every call must succeed there too.
 fn as_the_driver_allows(log: &[(Step, PooledStreamId)]) {
-    let streams = vec![StreamKind::NonBlocking; device::STREAMS as usize];
+    let streams = vec![StreamKind::NonBlocking; crate::common::STREAMS as usize];
     let mut model = Model::new(&streams, 0);
     for (at, &(step, on)) in log.iter().enumerate() {
         let stream = TracedStream::Created(StreamId(on.0));
