@@ -1,11 +1,9 @@
 //! Captures on a shared device, in both modes of the CPU: BEHAVIOURS D 3, 4, 7–11 and 13–17.
 
-mod device;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use device::{Shared, bytes, failing, filled, id, plus, value};
+use crate::common::{Shared, bytes, failing, filled, id, plus, value};
 use phonograph_graph::NodeKind;
 use phonograph_runtime::capture::{CaptureError, Request, Window};
 use phonograph_runtime::cpu::Cpu;
@@ -622,7 +620,7 @@ fn wrong_operations_are_refused_before_anything_runs<B: Backend>(device: Device<
     assert!(problem(NodeKind::Alloc(phonograph_graph::BufferId(0)), &[]).contains("allocates"));
     assert!(matches!(stream.alloc("huge", u64::MAX), Err(CaptureError::TooLarge { .. })));
     assert!(matches!(stream.write(&x, &[0]), Err(CaptureError::Size { given: 1, .. })));
-    let (foreign, _) = device::software();
+    let (foreign, _) = crate::common::software();
     let theirs = foreign.stream_of(id(OWNER)).alloc("theirs", 16).unwrap();
     assert!(matches!(stream.read(&theirs), Err(CaptureError::OtherDevice { .. })));
     let op = plus("op", &theirs, &theirs, 1.0);
@@ -643,6 +641,6 @@ fn a_device_has_a_number_of_streams_that_makes_sense() {
 #[test]
 fn the_modes_are_what_they_say() {
     let kinds = [GraphKind::Software, GraphKind::Hardware];
-    let (software, driver) = (device::software().0, device::driver().0);
+    let (software, driver) = (crate::common::software().0, crate::common::driver().0);
     assert_eq!([software.graph_kind(), driver.graph_kind()], kinds);
 }

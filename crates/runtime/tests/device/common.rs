@@ -1,7 +1,4 @@
 //! What the tests of a shared device have in common: both modes of the CPU behind a trace, and small operations.
-#![allow(unused, reason = "each test file uses a part")]
-
-pub mod traced;
 
 use std::sync::Arc;
 
@@ -16,7 +13,7 @@ use phonograph_runtime::streams::{
     Backend, Buffer, Device, DriverCpu, Operation, SoftwareCpu, Stream,
 };
 
-pub use traced::{Shared, Trace, Traced};
+pub use crate::traced::{Shared, Traced};
 
 pub const STREAMS: u32 = 4;
 pub const LEN: u64 = 4;
@@ -42,14 +39,13 @@ pub fn driver() -> (Device<Traced<DriverCpu>>, Shared) {
 }
 
 /// A test in both modes: `fn name<B: Backend>(device: Device<B>, trace: Shared)`.
-#[macro_export]
 macro_rules! in_both_modes {
     ($($name:ident),* $(,)?) => {
         mod software {
-            $(#[test] fn $name() { let (device, trace) = $crate::device::software(); super::$name(device, trace) })*
+            $(#[test] fn $name() { let (device, trace) = $crate::common::software(); super::$name(device, trace) })*
         }
         mod driver {
-            $(#[test] fn $name() { let (device, trace) = $crate::device::driver(); super::$name(device, trace) })*
+            $(#[test] fn $name() { let (device, trace) = $crate::common::driver(); super::$name(device, trace) })*
         }
     };
 }

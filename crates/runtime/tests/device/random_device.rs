@@ -1,12 +1,10 @@
 //! Random programs of several logical streams against what they ought to come to: values, refusals, taints, captures.
 
-mod device;
-
 use std::collections::BTreeSet;
 
+use crate::common::{STREAMS, Shared, bytes, id, plus};
 use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
-use device::{STREAMS, Shared, bytes, id, plus};
 use phonograph_runtime::capture::{CaptureError, LogicalStreamId};
 use phonograph_runtime::streams::{Backend, Buffer, Device, Graph, Step};
 
@@ -237,10 +235,10 @@ fn agrees<B: Backend>(make: impl Fn() -> (Device<B>, Shared)) {
 
 #[test]
 fn with_software_graphs() {
-    agrees(device::software);
+    agrees(crate::common::software);
 }
 
 #[test]
 fn behind_a_driver() {
-    agrees(device::driver);
+    agrees(crate::common::driver);
 }

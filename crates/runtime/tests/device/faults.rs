@@ -4,12 +4,10 @@
 //! The points are enumerated: a run without faults counts how often each step comes; then each of them fails, one a run.
 //! What each leaves behind is in the snapshot, which is the same for both modes.
 
-mod device;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use device::{Shared, Traced, bytes, filled, id, plus, value};
+use crate::common::{Shared, Traced, bytes, filled, id, plus, value};
 use phonograph_runtime::capture::CaptureError;
 use phonograph_runtime::streams::{Backend, Buffer, Device, Step, Stream, TrimReport};
 
@@ -187,8 +185,8 @@ fn after<B: Backend>(device: &Device<B>, left: Left, trace: &Shared, point: &str
 
 #[test]
 fn every_step_fails_once_in_both_modes() {
-    let software = check(device::software, "software graphs");
-    let driver = check(device::driver, "driver");
+    let software = check(crate::common::software, "software graphs");
+    let driver = check(crate::common::driver, "driver");
     assert_eq!(software, driver);
     insta::assert_snapshot!(software);
 }

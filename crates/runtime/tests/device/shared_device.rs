@@ -1,20 +1,19 @@
 //! Many threads on one device, some of which capture: nothing is lost, nobody waits for ever, and what reaches the driver is
 //! what the driver allows.
 
-mod device;
-
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use device::{Shared, bytes, filled, id, plus, value};
+use crate::common::{Shared, bytes, filled, id, plus, value};
 use phonograph_capture::model::Model;
 use phonograph_runtime::capture::CaptureError;
 use phonograph_runtime::streams::{Backend, Device, PooledStreamId, Step};
 use phonograph_trace::{Call, Function, Mode, Stream as TracedStream, StreamId, StreamKind};
 
 const THREADS: u64 = 64;
+/// At least so many of each thread.
 const OPERATIONS: u64 = 30;
 
 #[derive(Default, Debug)]
@@ -24,6 +23,8 @@ struct Counts {
     refused: AtomicU64,
     captures: AtomicU64,
     abandoned: AtomicU64,
+    /// All captures are over; until then the others go on.
+    over: AtomicBool,
 }
 
 fn add(count: &AtomicU64, by: u64) {
@@ -49,7 +50,7 @@ fn eager<B: Backend>(device: &Device<B>, me: u64, counts: &Counts) {
     };
     let mut done = 0;
     let mut rewrite = true;
-    while done < OPERATIONS {
+    while rewrite || done < OPERATIONS || !counts.over.load(Ordering::Relaxed) {
         if rewrite {
             match stream.write(&counter, &bytes(done as f32)) {
                 Ok(()) => rewrite = false,
@@ -82,6 +83,7 @@ fn capturing<B: Backend>(device: &Device<B>, rounds: u64, counts: &Counts) {
     let owner = device.stream_of(id(THREADS * 4 + 1));
     let thief = device.stream_of(id(THREADS * 8 + 1));
     let (x, y) = (filled(&owner, "x", 1.0), filled(&owner, "y", 0.0));
+    let refusals = || counts.refused.load(Ordering::Relaxed);
     for round in 0..rounds {
         let body = || {
             let t = owner.alloc("t", 16)?;
@@ -91,7 +93,11 @@ fn capturing<B: Backend>(device: &Device<B>, rounds: u64, counts: &Counts) {
         let window = owner.prepare().unwrap();
         body().unwrap();
         window.begin().unwrap();
-        thread::sleep(Duration::from_millis(2)); // the neighbours get to feel it
+        // Until a neighbour has met the recording: every window is contended.
+        let (met, patience) = (refusals(), Instant::now() + Duration::from_secs(10));
+        while refusals() == met && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(1));
+        }
         body().unwrap();
         if round % 4 == 3 {
             let error = thief.end("stolen").unwrap_err();
@@ -108,9 +114,18 @@ fn capturing<B: Backend>(device: &Device<B>, rounds: u64, counts: &Counts) {
     }
 }
 
+/// Says that it is over, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn stress<B: Backend>(device: Device<B>, trace: Shared) {
     let counts = Counts::default();
-    let rounds = 12;
+    let rounds = 8;
     let start = Arc::new(Barrier::new(THREADS as usize + 1));
     thread::scope(|scope| {
         for me in 0..THREADS {
@@ -121,6 +136,7 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
             });
         }
         start.wait();
+        let _over = Over(&counts.over);
         capturing(&device, rounds, &counts);
     });
     let [operations, executed, refused, captures, abandoned] = [
@@ -137,7 +153,8 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
          {refused} refused, {lost} lost",
         device.graph_kind()
     );
-    assert_eq!((operations, lost), (THREADS * OPERATIONS, 0));
+    assert!(operations >= THREADS * OPERATIONS && refused >= rounds, "a recording met nobody");
+    assert_eq!(lost, 0);
     assert_eq!(captures + abandoned, rounds);
     device.trim();
     let trace = trace.lock().unwrap();
@@ -148,7 +165,7 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
 /// Replays what reached the device through the model of the driver: relaxed captures, a stream of the driver for each
 /// pooled one. Every call must succeed there too.
 fn as_the_driver_allows(log: &[(Step, PooledStreamId)]) {
-    let streams = vec![StreamKind::NonBlocking; device::STREAMS as usize];
+    let streams = vec![StreamKind::NonBlocking; crate::common::STREAMS as usize];
     let mut model = Model::new(&streams, 0);
     for (at, &(step, on)) in log.iter().enumerate() {
         let stream = TracedStream::Created(StreamId(on.0));
