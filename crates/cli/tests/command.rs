@@ -103,11 +103,12 @@ fn show_takes_costs_from_a_trace_and_says_what_did_not_match() {
     let output = phonograph(&["show", graph, "--costs", graph]);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("is no trace: ") && said.contains("line 1 column 1"), "{said}");
+    assert!(said.contains("nor a trace: ") && said.contains("line 1 column 1"), "{said}");
     let output = phonograph(&["view", graph, graph, "--costs", trace]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("costs to one graph, and 2 are given")
+        String::from_utf8_lossy(&output.stderr)
+            .contains("costs are those of one graph, and 2 are given")
     );
 }
 
@@ -214,7 +215,8 @@ fn generated_graphs_run_are_measured_and_planned_with_what_was_measured() {
         ),
         (file(1, &[first, row(1, "spin", u64::MAX)]), Some("the longest that is believed")),
         ("{".to_owned(), Some("EOF")),
-        (r#"{"phonograph": 1}"#.to_owned(), Some("unknown field")),
+        (r#"{"phonograph_costs": 1, "other": 2}"#.to_owned(), Some("unknown field")),
+        (r#"{"phonograph": 1}"#.to_owned(), Some("nor a trace")),
     ];
     for (contents, problem) in cases {
         std::fs::write(&costs, contents).unwrap();

@@ -22,8 +22,9 @@ pub struct Trace {
 impl Trace {
     /// Matches the trace in a file to the graph; an error if nothing matches.
     pub fn new(bytes: &[u8], path: &Path, graph: &ComputeGraph) -> Result<Trace> {
-        let profile =
-            profile::read(bytes).with_context(|| format!("{} is no trace", path.display()))?;
+        let profile = profile::read(bytes).with_context(|| {
+            format!("{} is neither a file of `run --profile` nor a trace", path.display())
+        })?;
         let found = matching::find(graph, &profile);
         if found.replays.is_empty() {
             bail!(
