@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use phonograph::graph::{ComputeGraph, Image, check_rewrite, to_dot, to_json};
-use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{Budget, Width, levels, summary, width};
 use phonograph::plan::passes::{Pass, PassReport, optimize};
+use phonograph::plan::streams::StreamLimit;
 use phonograph::report::html::html_of;
 use serde_json::{Value, json};
 
+use crate::planning::{Planned, schedule_of};
 use crate::view::page::{Look, rewriting};
 use crate::{Answer, GraphFile, deliver, harmless, input, print, print_json, progress, title};
 
@@ -58,13 +59,15 @@ pub fn run(args: &Args) -> Result<Answer> {
     if let Some((pass, violation)) = wrong {
         bail!("the pass “{pass}” is wrong, which is a bug: {violation}");
     }
-    let figures = [Figures::of(&graph, args.streams)?, Figures::of(&optimized, args.streams)?];
+    let streams = StreamLimit::AtMost(args.streams);
+    let before = Planned::new(&graph, streams, None, None)?;
+    let after = Planned::new(&optimized, streams, None, None)?;
+    let figures = [Figures::of(&graph, &before)?, Figures::of(&optimized, &after)?];
     deliver(write(&optimized).as_bytes(), Some(&args.output))?;
     if let Some(path) = &args.html {
         let title = title(&args.input.file);
-        let before = Look::new(graph.clone(), title.clone(), args.streams, None)?;
-        let after =
-            Look::new(optimized.clone(), format!("{title}, optimized"), args.streams, None)?;
+        let before = Look::planned(graph, title.clone(), before, None)?;
+        let after = Look::planned(optimized, format!("{title}, optimized"), after, None)?;
         let pages = [rewriting(&before, &after, &image)?, before.page()?, after.page()?];
         deliver(html_of(&title, &pages)?.as_bytes(), Some(path))?;
     }
@@ -112,10 +115,9 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(graph: &ComputeGraph, streams: u32) -> Result<Self> {
+    fn of(graph: &ComputeGraph, planned: &Planned) -> Result<Self> {
         let found = summary(graph);
-        let plan = ExecutionPlan::build(graph, streams as usize)?;
-        let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
+        let schedule = schedule_of(&planned.plan)?;
         Ok(Self {
             nodes: found.nodes,
             edges: found.edges,

@@ -70,7 +70,7 @@ pub enum ProfileError {
     },
     /// It is not the JSON of a trace; the error says where.
     #[error("no trace: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(serde_json::Error),
     /// An event on the device lacks a member or has a wrong one.
     #[error("event {index} ({name:?}): {what}")]
     Event {
@@ -151,9 +151,9 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
     }
     let bare = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     let events: Vec<Event> = if bare {
-        serde_json::from_slice(bytes)?
+        serde_json::from_slice(bytes).map_err(ProfileError::Json)?
     } else {
-        serde_json::from_slice::<Wrapped>(bytes)?.events
+        serde_json::from_slice::<Wrapped>(bytes).map_err(ProfileError::Json)?.events
     };
     if events.len() > MAX_TRACE_EVENTS {
         return Err(ProfileError::TooMany { events: events.len(), limit: MAX_TRACE_EVENTS });
