@@ -1,7 +1,7 @@
 //! A reference evaluator: nodes in topological order, one element at a time, one vector of bytes for each buffer.
 //!
-//! Slow and plain on purpose. Sums and products are accumulated in f64, so that what is under test can be compared
-//! with something better than itself.
+//! Slow and plain on purpose. Sums are compensated f64 sums, which round about once, so that what is under test can be
+//! compared with something better than itself.
 
 use phonograph_graph::{
     Access, Arg, BinaryOp, BufferId, CompareOp, ComputeGraph, DType, Expr, FusedKernel,
@@ -414,8 +414,7 @@ impl Machine {
                         (of_a[rank - 1], of_b[rank - 2]) = (k, k);
                         number(self.get(a, &of_a)) * number(self.get(b, &of_b))
                     };
-                    let sum: f64 = (0..inner).map(term).sum();
-                    self.set(c, &at, rounded(sum, c.dtype));
+                    self.set(c, &at, rounded(compensated_sum((0..inner).map(term)), c.dtype));
                 }
             }
             KernelRef::Library(LibraryKernel::Gather) => {
@@ -459,7 +458,7 @@ impl Machine {
             };
             let result = match op {
                 ReduceOp::Sum if input.dtype.is_float() => {
-                    rounded((0..len).map(|i| number(element(i))).sum(), output.dtype)
+                    rounded(compensated_sum((0..len).map(|i| number(element(i)))), output.dtype)
                 }
                 ReduceOp::Sum => (0..len)
                     .map(element)
@@ -497,6 +496,19 @@ impl Machine {
             self.buffers[to.index()][byte as usize] = fill.value.to_le_bytes()[place];
         }
     }
+}
+
+/// Neumaier's sum: what each addition loses is added at the end.
+fn compensated_sum(terms: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    for term in terms {
+        let next = sum + term;
+        let (large, small) = if sum.abs() >= term.abs() { (sum, term) } else { (term, sum) };
+        lost += (large - next) + small;
+        sum = next;
+    }
+    // Once a sum is not finite, nothing that was lost matters.
+    if sum.is_finite() { sum + lost } else { sum }
 }
 
 fn rounded(value: f64, dtype: DType) -> Scalar {
