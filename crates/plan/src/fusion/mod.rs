@@ -30,8 +30,9 @@ use phonograph_graph::{
     Access, Arg, BufferId, BufferRole, ComputeGraph, FusedKernel, KernelNode, KernelRef,
     MAX_EXPR_OPS, Node, NodeId, NodeKind, Rebuild, Region, View,
 };
+use rustc_hash::FxHashSet;
 
-use crate::analysis::{Outlasts, outlasting};
+use crate::analysis::{Outlasts, outlasting, raced_buffers};
 use crate::passes::{Change, PassError, PassReport, Rewritten, on_every_graph};
 use compose::Composer;
 use find::Groups;
@@ -107,19 +108,20 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
     }
     let mut report = PassReport::new("fuse");
     report.left = groups.left();
+    if groups.found().next().is_none() {
+        return Ok(Rewritten::unchanged(graph, report));
+    }
+    let stored = Stored { uses: &uses, raced: raced_buffers(graph) };
     let mut rebuild = Rebuild::new(graph);
     for group in groups.found() {
         let mut members = group.members.clone();
         members.sort_unstable_by_key(|member| uses.place[member.index()]);
         let Some(&into) = members.last() else { continue };
-        rebuild.replace(into, merged(graph, &uses, &members, group));
+        rebuild.replace(into, merged(graph, &stored, &members, group));
         for &member in &members[..members.len() - 1] {
             rebuild.merge(member, into);
             report.changed.push(Change::Merged { node: member, into });
         }
-    }
-    if report.changed.is_empty() {
-        return Ok(Rewritten::unchanged(graph, report));
     }
     report.changed.sort_unstable_by_key(|change| match change {
         Change::Merged { node, .. } => *node,
@@ -131,7 +133,7 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
 }
 
 /// The node that does the work of all members, which are in topological order.
-fn merged(graph: &ComputeGraph, uses: &Uses, members: &[NodeId], group: &Group) -> Node {
+fn merged(graph: &ComputeGraph, stored: &Stored, members: &[NodeId], group: &Group) -> Node {
     let compose = |mut composer: Composer, part: &[NodeId], hand_over: Option<View>| {
         for &member in part {
             let Some((kernel, expr)) = elementwise(graph, member) else { continue };
@@ -143,7 +145,7 @@ fn merged(graph: &ComputeGraph, uses: &Uses, members: &[NodeId], group: &Group) 
             composer.hand_over(view);
         }
         composer
-            .finish(|view, loaded| !loaded || uses.is_read_after(view, members))
+            .finish(|view, loaded| !loaded || stored.is_read_after(view, members))
             .expect("groups stay below the most operations, and what is stored last is not loaded")
     };
     let (kernel, reads, writes, params, config) = match &group.anchor {
@@ -262,26 +264,33 @@ impl Uses {
         let all = listed.into_iter().map(|(_, u)| u).collect();
         Self { counts, place, starts, all, outlasting: outlasting(graph) }
     }
+}
 
+/// What has to be stored although a group hands it over inside.
+struct Stored<'a> {
+    uses: &'a Uses,
+    /// Of these nobody can tell who comes after whom.
+    raced: FxHashSet<BufferId>,
+}
+
+impl Stored<'_> {
     /// Whether anyone but `members`, which are in topological order, may see what they stored through `view` last.
     ///
-    /// Nodes that touch the same bytes, one of them writing, are ordered by a path, so the topological order tells which
-    /// of them comes first.
+    /// Where there is no race, nodes that touch the same bytes, one of them writing, are ordered by a path, so the topological
+    /// order tells which of them comes first.
     fn is_read_after(&self, view: &View, members: &[NodeId]) -> bool {
         // The user's memory, and scratch that is read before it is written and so may mean to carry over.
-        if self.outlasting[view.buffer.index()].is_some() {
+        let Uses { place, starts, all, outlasting, .. } = self.uses;
+        if outlasting[view.buffer.index()].is_some() || self.raced.contains(&view.buffer) {
             return true;
         }
         let region = view.region();
         let buffer = view.buffer.index();
-        let uses = &self.all[self.starts[buffer] as usize..self.starts[buffer + 1] as usize];
+        let uses = &all[starts[buffer] as usize..starts[buffer + 1] as usize];
         let is_member = |node: NodeId| {
-            members
-                .binary_search_by_key(&self.place[node.index()], |m| self.place[m.index()])
-                .is_ok()
+            members.binary_search_by_key(&place[node.index()], |m| place[m.index()]).is_ok()
         };
-        let first =
-            uses.partition_point(|u| self.place[u.node.index()] < self.place[members[0].index()]);
+        let first = uses.partition_point(|u| place[u.node.index()] < place[members[0].index()]);
         let others = uses[first..].iter().filter(|u| !is_member(u.node));
         for (asked, u) in others.enumerate() {
             if asked < MOST_USERS && !u.region.overlaps(&region) {
@@ -291,8 +300,7 @@ impl Uses {
                 return true;
             }
             let all = u.region.offset <= region.offset && region.end() <= u.region.end();
-            let after =
-                members.last().is_none_or(|m| self.place[m.index()] < self.place[u.node.index()]);
+            let after = members.last().is_none_or(|m| place[m.index()] < place[u.node.index()]);
             if all && after {
                 return false;
             }

@@ -22,8 +22,8 @@ use crate::{
 enum Origin {
     /// It was in the buffer before the graph started.
     Initial(BufferId),
-    /// A node (of the graph after; or before, if it is gone) made it, in this buffer.
-    Made(Maker, BufferId),
+    /// A node (of the graph after; or before, if it is gone) made it.
+    Made(Maker, Output),
     /// A pattern of four bytes; the first of them lies at addresses divisible by 4.
     Pattern(u32),
 }
@@ -32,6 +32,16 @@ enum Origin {
 enum Maker {
     Of(NodeId),
     Gone(NodeId),
+}
+
+/// Which of its results a node made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Output {
+    /// What it left in this buffer; bytes are those of the buffer. Of nodes that do the work of several, or hold graphs.
+    In(BufferId),
+    /// What it wrote through this operand, in whatever buffer; bytes are those of the operand. Of nodes that stand for one
+    /// node and do the same work, operand by operand.
+    Through(u32),
 }
 
 /// The value of the byte at address `x` is that of byte `x + shift` (wrapping) of the origin.
@@ -174,12 +184,13 @@ impl Memory {
         segments.insert(start, (end, value));
     }
 
-    /// Does what a node does. Reads are told unless the node only moves values.
+    /// Does what a node does. Reads are told unless the node only moves values. `alone`: whether it stands for one node.
     fn run(
         &mut self,
         graph: &ComputeGraph,
         node: NodeId,
         maker: Maker,
+        alone: bool,
         mut read: impl FnMut(&Self, Region),
     ) {
         match &graph.node(node).kind {
@@ -195,9 +206,13 @@ impl Memory {
         for (region, _) in operands.iter().filter(|(_, access)| access.reads()) {
             read(self, *region);
         }
-        for (region, _) in operands.iter().filter(|(_, access)| access.writes()) {
-            let origin = Origin::Made(maker, region.buffer);
-            self.write(*region, Value { origin, shift: 0 });
+        let written = (0u32..).zip(&operands).filter(|(_, (_, access))| access.writes());
+        for (index, &(region, _)) in written {
+            let (output, shift) = match alone {
+                true => (Output::Through(index), region.offset.wrapping_neg()),
+                false => (Output::In(region.buffer), 0),
+            };
+            self.write(region, Value { origin: Origin::Made(maker, output), shift });
         }
     }
 
@@ -260,12 +275,12 @@ pub(super) fn check(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     let places = (1u32..).zip(after.topological_order());
     for (place, &node) in places {
         while let Some((_, dropped)) = gone.next_if(|(key, _)| *key < place) {
-            old.run(before, *dropped, Maker::Gone(*dropped), |_, _| {});
+            old.run(before, *dropped, Maker::Gone(*dropped), false, |_, _| {});
         }
         step(groups, node, &mut old, &mut new, &mut carried, found);
     }
     for (_, dropped) in gone {
-        old.run(before, *dropped, Maker::Gone(*dropped), |_, _| {});
+        old.run(before, *dropped, Maker::Gone(*dropped), false, |_, _| {});
     }
     let allocated = allocated(before);
     let whole = |buffer: BufferId| Region { buffer, offset: 0, bytes: before.buffer(buffer).bytes };
@@ -361,14 +376,14 @@ fn step(
     }
     let mut was_read: SmallVec<[Pieces; 4]> = SmallVec::new();
     for &member in members {
-        old.run(groups.before, member, maker, |memory, region| {
+        old.run(groups.before, member, maker, one, |memory, region| {
             was_read.push(memory.pieces(region));
         });
     }
     let known = if one { None } else { Some(Known::new(&was_read)) };
     let expected = if one { &was_read } else { &at_entry };
     let mut operand = 0;
-    new.run(groups.after, node, maker, |memory, region| {
+    new.run(groups.after, node, maker, one, |memory, region| {
         note_initial(groups.after, memory, region, carried);
         let is_read = memory.pieces(region);
         let was_read = expected.get(operand).map_or(&[][..], |pieces| pieces);
