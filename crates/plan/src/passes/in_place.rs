@@ -248,7 +248,7 @@ impl<'a> Scratch<'a> {
     ) -> Option<(u8, Reason)> {
         let (from, to) = (input.buffer, result.buffer);
         if *input != result.in_buffer(from) || !only {
-            return Some((0, Reason::OtherView(from)));
+            return Some((0, Reason::ReadOtherwise(from)));
         }
         if self.outlasting[from.index()].is_some() {
             return Some((1, Reason::Kept(from)));

@@ -166,6 +166,8 @@ pub enum Reason {
     OtherView(BufferId),
     /// It reads this buffer, which is the user's or carries something over.
     Kept(BufferId),
+    /// It reads this buffer through other views than the one that it writes its result through, or at another time.
+    ReadOtherwise(BufferId),
     /// It reads this buffer, which has another size or lies in other memory than its result.
     OtherSize(BufferId),
     /// This node may use what it reads after it, or at the same time.
@@ -236,6 +238,9 @@ impl fmt::Display for Reason {
                 write!(f, "its neighbour uses {buffer} through another view")
             }
             Reason::Kept(buffer) => write!(f, "reads {buffer}, which is to be kept"),
+            Reason::ReadOtherwise(buffer) => {
+                write!(f, "reads {buffer} otherwise than it writes")
+            }
             Reason::OtherSize(buffer) => {
                 write!(f, "reads {buffer}, which has another size or memory than its result")
             }
