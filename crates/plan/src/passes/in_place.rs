@@ -42,7 +42,7 @@ use crate::analysis::{By, Outlasts, ordered, outlasting};
 /// }
 /// let graph = b.build()?;
 /// let done = update_in_place(&graph)?;
-/// assert_eq!(done.report.to_string(), "update in place: 1 updated in place\n  n1 writes over b1 instead of into b2");
+/// assert_eq!(done.report.changed[0].to_string(), "n1 writes over b2 instead of into b3");
 /// let pool = |graph| plan(graph, &MemoryOptions::default()).map(|planned| planned.memory.pool_bytes());
 /// assert_eq!((pool(&graph)?, pool(&done.graph)?), (8192, 4096));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

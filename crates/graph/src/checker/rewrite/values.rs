@@ -122,23 +122,64 @@ fn first_difference(a: &[Piece], b: &[Piece]) -> Option<u64> {
     }
 }
 
-/// What memory holds: disjoint segments by start, with their ends; between them what was there initially.
+/// What memory holds; between segments what was there initially.
 struct Memory {
-    buffers: Vec<BTreeMap<u64, (u64, Value)>>,
+    buffers: Vec<Segments>,
+}
+
+/// Disjoint segments of a buffer. Most buffers have one, which takes no memory of its own.
+#[derive(Clone, Default)]
+enum Segments {
+    #[default]
+    None,
+    One(u64, u64, Value),
+    /// By start, with their ends.
+    Many(BTreeMap<u64, (u64, Value)>),
+}
+
+impl Segments {
+    fn many(&mut self) -> &mut BTreeMap<u64, (u64, Value)> {
+        if !matches!(self, Segments::Many(_)) {
+            *self = Segments::Many(match *self {
+                Segments::One(start, end, value) => [(start, (end, value))].into(),
+                _ => BTreeMap::new(),
+            });
+        }
+        match self {
+            Segments::Many(segments) => segments,
+            _ => unreachable!("they were made many above"),
+        }
+    }
+
+    /// Shows those that meet `start..end`, in order.
+    fn each(&self, start: u64, end: u64, mut each: impl FnMut(u64, u64, Value)) {
+        match self {
+            Segments::None => {}
+            &Segments::One(from, to, value) => {
+                if from < end && start < to {
+                    each(from, to, value);
+                }
+            }
+            Segments::Many(segments) => {
+                let before = segments.range(..start).next_back().filter(|(_, (to, _))| *to > start);
+                for (&from, &(to, value)) in before.into_iter().chain(segments.range(start..end)) {
+                    each(from, to, value);
+                }
+            }
+        }
+    }
 }
 
 impl Memory {
     fn new(graph: &ComputeGraph) -> Self {
-        Self { buffers: vec![BTreeMap::new(); graph.buffers().len()] }
+        Self { buffers: vec![Segments::default(); graph.buffers().len()] }
     }
 
     fn read(&self, region: Region, mut each: impl FnMut(u64, u64, Value)) {
         let (start, end) = (region.offset, region.end());
         let initial = Value { origin: Origin::Initial(region.buffer), shift: 0 };
-        let segments = &self.buffers[region.buffer.index()];
-        let before = segments.range(..start).next_back().filter(|(_, (to, _))| *to > start);
         let mut reached = start;
-        for (&from, &(to, value)) in before.into_iter().chain(segments.range(start..end)) {
+        self.buffers[region.buffer.index()].each(start, end, |from, to, value| {
             let (from, to) = (from.max(start), to.min(end));
             if reached < from {
                 each(reached, from, initial);
@@ -147,7 +188,7 @@ impl Memory {
                 each(from, to, value);
             }
             reached = to.max(reached);
-        }
+        });
         if reached < end {
             each(reached, end, initial);
         }
@@ -165,23 +206,13 @@ impl Memory {
             return;
         }
         let segments = &mut self.buffers[region.buffer.index()];
-        if let Some((&from, &(to, old))) = segments.range(..start).next_back()
-            && to > start
-        {
-            segments.insert(from, (start, old));
-            if to > end {
-                segments.insert(end, (to, old));
+        match segments {
+            Segments::None => *segments = Segments::One(start, end, value),
+            Segments::One(from, to, old) if start <= *from && *to <= end => {
+                (*from, *to, *old) = (start, end, value);
             }
+            _ => write_among(segments.many(), (start, end), value),
         }
-        let inside: SmallVec<[u64; 4]> = segments.range(start..end).map(|(&at, _)| at).collect();
-        for at in inside {
-            if let Some((to, old)) = segments.remove(&at)
-                && to > end
-            {
-                segments.insert(end, (to, old));
-            }
-        }
-        segments.insert(start, (end, value));
     }
 
     /// Does what a node does. Reads are told unless the node only moves values. `alone`: whether it stands for one node.
@@ -240,6 +271,26 @@ impl Memory {
             self.write(Region { buffer: to.buffer, offset, bytes }, value);
         }
     }
+}
+
+fn write_among(segments: &mut BTreeMap<u64, (u64, Value)>, (start, end): (u64, u64), value: Value) {
+    if let Some((&from, &(to, old))) = segments.range(..start).next_back()
+        && to > start
+    {
+        segments.insert(from, (start, old));
+        if to > end {
+            segments.insert(end, (to, old));
+        }
+    }
+    let inside: SmallVec<[u64; 4]> = segments.range(start..end).map(|(&at, _)| at).collect();
+    for at in inside {
+        if let Some((to, old)) = segments.remove(&at)
+            && to > end
+        {
+            segments.insert(end, (to, old));
+        }
+    }
+    segments.insert(start, (end, value));
 }
 
 /// Whether a fill or copy only moves values about, which are then followed wherever they go.
