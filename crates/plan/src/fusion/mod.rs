@@ -5,8 +5,9 @@
 //! what a group hands over inside is not stored, where the buffer is the graph's own and nobody outside reads it.
 //!
 //! What is merged:
-//! - Kernels over one index space that follow one another, through the same views. One that sees the same bytes
-//!   through another view (transposed, shifted, gathered) needs all elements first, so it stays.
+//! - Kernels over one index space that follow one another, through the same views. A kernel whose readers all see its result
+//!   transposed or reshaped goes through its elements as they do (see `renumber`). One that sees the same bytes
+//!   otherwise (shifted, repeated, gathered) needs all elements first, so it stays.
 //! - A reduction with the kernels that compute what it reads, where rows lie together in memory, and a reduction or matrix
 //!   product with what is done to its result, element by element: one [`FusedKernel`].
 //! - Convex groups only: no path leaves a group and comes back, through edges of any kind (see `find`).
@@ -25,6 +26,7 @@
 mod compose;
 mod find;
 mod group;
+mod renumber;
 
 use phonograph_graph::{
     Access, Arg, BufferId, BufferRole, ComputeGraph, FusedKernel, KernelNode, KernelRef,
@@ -98,14 +100,12 @@ pub fn fuse(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
 
 fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, PassError> {
     let uses = Uses::new(graph);
-    let mut groups = Groups::new(graph, &uses.counts, options);
-    groups.merge_dependent();
-    if options.library {
-        groups.merge_library();
-    }
-    if options.independent_elements > 0 {
-        groups.merge_independent(options.independent_elements);
-    }
+    let plain = grouped(graph, &uses, options);
+    // Kernels that go another way for their readers may lose their producers: not everywhere is that a gain.
+    let other = renumber::renumbered(graph, &uses);
+    let renumbered = other.as_ref().map(|other| (grouped(other, &uses, options), other));
+    let better = renumbered.filter(|(groups, _)| merges(groups) > merges(&plain));
+    let (groups, seen) = better.unwrap_or((plain, graph));
     let mut report = PassReport::new("fuse");
     report.left = groups.left();
     if groups.found().next().is_none() {
@@ -117,7 +117,7 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
         let mut members = group.members.clone();
         members.sort_unstable_by_key(|member| uses.place[member.index()]);
         let Some(&into) = members.last() else { continue };
-        rebuild.replace(into, merged(graph, &stored, &members, group));
+        rebuild.replace(into, merged(seen, &stored, &members, group));
         for &member in &members[..members.len() - 1] {
             rebuild.merge(member, into);
             report.changed.push(Change::Merged { node: member, into });
@@ -130,6 +130,23 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
     let (graph, image) =
         rebuild.build().map_err(|source| PassError::Graph { pass: report.pass, source })?;
     Ok(Rewritten { graph, image, report })
+}
+
+fn grouped<'a>(graph: &'a ComputeGraph, uses: &'a Uses, options: &FusionOptions) -> Groups<'a> {
+    let mut groups = Groups::new(graph, &uses.counts, options);
+    groups.merge_dependent();
+    if options.library {
+        groups.merge_library();
+    }
+    if options.independent_elements > 0 {
+        groups.merge_independent(options.independent_elements);
+    }
+    groups
+}
+
+/// How many kernels go into others.
+fn merges(groups: &Groups) -> usize {
+    groups.found().map(|group| group.members.len() - 1).sum()
 }
 
 /// The node that does the work of all members, which are in topological order.
@@ -263,6 +280,16 @@ impl Uses {
         }
         let all = listed.into_iter().map(|(_, u)| u).collect();
         Self { counts, place, starts, all, outlasting: outlasting(graph) }
+    }
+
+    /// Who touches a node's result after it, each as often as it does; nobody if others may see it, too.
+    fn after(&self, node: NodeId, result: &View) -> impl Iterator<Item = NodeId> + '_ {
+        let buffer = result.buffer.index();
+        let scratch = self.outlasting[buffer].is_none();
+        let range = self.starts[buffer] as usize..self.starts[buffer + 1] as usize;
+        let place = self.place[node.index()];
+        let uses = self.all[range].iter().filter(move |_| scratch).map(|u| u.node);
+        uses.filter(move |user| self.place[user.index()] > place)
     }
 }
 
