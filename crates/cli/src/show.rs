@@ -14,7 +14,7 @@ use phonograph::report::{picture_of, svg};
 use serde_json::json;
 
 use crate::costs::Source;
-use crate::view::page::{Look, STREAMS, marks};
+use crate::view::page::{Look, STREAMS, marks_by};
 use crate::{Answer, GraphFile, deliver, input, print, print_json, short, title};
 
 #[derive(clap::Args)]
@@ -90,10 +90,7 @@ pub fn run(args: &Args) -> Result<Answer> {
 
 /// The picture without a schedule: what the file says and no more.
 fn picture(graph: &ComputeGraph, title: &str, costs: Option<&Source>) -> Picture {
-    let known = costs.map(Source::known).unwrap_or_default();
-    picture_of(graph, title, None, &mut |inner: &ComputeGraph| {
-        marks(inner, if std::ptr::eq(inner, graph) { &known } else { &[] })
-    })
+    picture_of(graph, title, None, &mut marks_by(costs))
 }
 
 fn report(found: &Summary, costs: Option<&Source>) -> serde_json::Value {

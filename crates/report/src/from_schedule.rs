@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use phonograph_graph::{ComputeGraph, NodeId, Schedule, Space, Step, StreamId};
 
+use crate::from_graph::graphs_in;
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, Picture};
 use crate::skyline::{Block, Moment, Pool, Skyline};
 use crate::timeline::{Lane, Span, SpanAt, SpanIx, Timeline, Unit};
@@ -154,15 +155,10 @@ fn add_pools(
                     add_pools(inner, planned, &inside, groups, pools);
                 }
                 // Numbers have to agree all the same.
-                None => *groups += count(inner),
+                None => *groups += graphs_in(inner),
             }
         }
     }
-}
-
-/// This graph and those inside.
-fn count(graph: &ComputeGraph) -> u32 {
-    1 + graph.nodes().iter().flat_map(|n| n.kind.inner_graphs()).map(count).sum::<u32>()
 }
 
 fn space(space: Space) -> String {

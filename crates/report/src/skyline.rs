@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use crate::layout::Size;
 use crate::picture::{GroupIx, NodeIx, index};
 use crate::svg::{Fragment, MARGIN, at, document, text};
-use crate::text::{bytes, capped, count, elide, escape, num};
+use crate::text::{bytes, capped, count, elide, escape, num, thousands};
 
 index! {
     /// A moment of a pool: a place in [`Pool::order`].
@@ -230,10 +230,10 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         let height = block.bytes as f64 * unit_y;
         let y = height_of(block.offset) - height;
         let tip = format!(
-            "{}\n{} at {}\nlives from moment {} to {}",
+            "{}\n{} at byte {}\nlives from moment {} to {}",
             capped(&block.label),
             bytes(block.bytes),
-            block.offset,
+            thousands(block.offset),
             block.first,
             block.last
         );

@@ -11,7 +11,7 @@ use crate::legend::{Used, legend};
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, index};
 use crate::style;
 use crate::svg::{Fragment, MARGIN, at, document, text};
-use crate::text::{capped, count, elide, escape, num};
+use crate::text::{capped, count, elide, escape, num, thousands};
 
 index! {
     /// A span: its position in [`Lane::spans`].
@@ -265,8 +265,11 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
     }
     if merged > 0 {
         notes.push(format!(
-            "{total} spans are too many to draw one by one (the limit is {MAX_SPANS}): {merged} are drawn as one with \
-             a neighbour nearer than half a pixel."
+            "{} are too many to draw one by one (the limit is {}): {} are drawn as one with a neighbour nearer than half \
+             a pixel.",
+            count(total, "span"),
+            thousands(MAX_SPANS),
+            thousands(merged),
         ));
     }
     for note in notes {
