@@ -134,7 +134,9 @@ fn add_pools(
             order: order.clone(),
             ..Pool::default()
         });
-        pool.unshared = pool.unshared.saturating_add(buffer.bytes);
+        // Places begin at multiples of the alignment, shared or not.
+        let place = buffer.bytes.checked_next_multiple_of(buffer.align).unwrap_or(u64::MAX);
+        pool.unshared = pool.unshared.saturating_add(place);
         // A buffer that nothing names has a place but no life.
         if let Some(&(first, last)) = uses.get(&id) {
             let label = buffer.name.to_string();

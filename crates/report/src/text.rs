@@ -55,13 +55,21 @@ fn columns_of(c: char) -> usize {
 }
 
 /// Columns that a text takes in a fixed-width font.
-pub(crate) fn columns(text: &str) -> usize {
+///
+/// ```
+/// assert_eq!(phonograph_report::text::columns("核 a"), 4);
+/// ```
+pub fn columns(text: &str) -> usize {
     text.chars().map(columns_of).sum()
 }
 
 /// One line of at most `limit` columns: line breaks become spaces, the middle of a longer text `…`, since both the
 /// beginning (the name) and the end (the template arguments, the launch shape) tell kernels apart.
-pub(crate) fn elide(text: &str, limit: usize) -> String {
+///
+/// ```
+/// assert_eq!(phonograph_report::text::elide("gemm_128x64_nn", 10), "gemm_1…_nn");
+/// ```
+pub fn elide(text: &str, limit: usize) -> String {
     let flat = |c: char| {
         if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }
     };
