@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use phonograph_graph as ir;
 use phonograph_graph::{
-    Access, Arg, BufferRole, ComputeGraph, Condition, EdgeData, Effects, KernelRef, NodeId,
-    NodeKind, Pitched, Region, Schedule, Step, Target, View,
+    Access, Arg, BufferRole, ComputeGraph, Condition, Dim3, EdgeData, Effects, KernelConfig,
+    KernelRef, NodeId, NodeKind, Pitched, Region, Schedule, Step, Target, View,
 };
 
 use crate::picture::{
@@ -211,7 +211,7 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
             // The launch of a generated kernel is the backend's choice; its shape says more.
             let line = match kernel.args.iter().rev().find_map(view) {
                 Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
-                _ => kernel.config.to_string(),
+                _ => launch(&kernel.config),
             };
             drawn = drawn.line(line);
             // A kernel by name is called as its node is, and its line is its launch.
@@ -220,7 +220,7 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
                 drawn = drawn.fact("kernel", called);
             }
             if !named {
-                drawn = drawn.fact("launch", kernel.config.to_string());
+                drawn = drawn.fact("launch", launch(&kernel.config));
             }
             let config = &kernel.config;
             if config.cluster != (1, 1, 1) {
@@ -280,6 +280,24 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
     match ir::display_name(&node.name) {
         std::borrow::Cow::Owned(_) => drawn.fact("symbol", &*node.name),
         std::borrow::Cow::Borrowed(_) => drawn,
+    }
+}
+
+/// How many blocks of how many threads, and what they share.
+fn launch(config: &KernelConfig) -> String {
+    let dim = |dim: Dim3| match dim {
+        (x, 1, 1) => thousands(x),
+        (x, y, 1) => format!("{x}×{y}"),
+        (x, y, z) => format!("{x}×{y}×{z}"),
+    };
+    let blocks = if config.grid == (1, 1, 1) { "block" } else { "blocks" };
+    match (config.is_known(), config.shared_mem_bytes) {
+        (false, _) => config.to_string(),
+        (true, 0) => format!("{} {blocks} of {}", dim(config.grid), dim(config.block)),
+        (true, shared) => {
+            let [grid, block] = [config.grid, config.block].map(dim);
+            format!("{grid} {blocks} of {block}, {} B shared", thousands(shared))
+        }
     }
 }
 

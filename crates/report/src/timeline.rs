@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::layout::Size;
 use crate::legend::{Used, legend};
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, index};
-use crate::style;
+use crate::style::{self, Line};
 use crate::svg::{Fragment, MARGIN, at, document, text};
 use crate::text::{capped, columns, count, elide, escape, num, thousands};
 
@@ -211,7 +211,9 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
             for &s in row {
                 let span = &lane.spans[s.index()];
                 used.classes.insert(span.class);
-                used.critical |= span.critical;
+                if span.critical {
+                    used.lines.insert(Line::Critical);
+                }
                 let x0 = (span.start - first) as f64 * scale;
                 let x1 = (span.end - first) as f64 * scale;
                 match pieces.last_mut() {
@@ -306,9 +308,6 @@ impl Piece<'_> {
         if width < 3.0 {
             out.push_str(" thin");
         }
-        if self.span.critical {
-            out.push_str(" crit");
-        }
         out.push_str("\"><title>");
         if self.count > 1 {
             out.push_str(&format!("{} drawn as one, the first:\n", count(self.count, "span")));
@@ -331,6 +330,11 @@ impl Piece<'_> {
             num(ROW - 4.0),
             if width > 6.0 { 2 } else { 0 }
         ));
+        if self.span.critical {
+            // An underline: borders of many thin neighbours would be all there is to see.
+            let (x, y) = (num(NAMES + self.x0), num(top + ROW - 3.0));
+            out.push_str(&format!("<path class=\"e l-crit\" d=\"M{x} {y}h{}\"/>", num(width)));
+        }
         let room = ((width - 8.0) / CHAR) as usize;
         if room >= columns(&self.span.label).min(9) {
             let label = elide(&self.span.label, room.min(60));

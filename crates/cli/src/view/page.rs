@@ -118,7 +118,7 @@ impl Look {
             ("redundant edges", thousands(found.redundant.len())),
             ("critical path", count(found.critical_path_nodes, "node")),
             ("widest level", count(found.max_width, "node")),
-            ("kinds", kinds.join(", ")),
+            ("kinds", if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") }),
             (
                 "schedule",
                 format!(

@@ -3,6 +3,7 @@
 mod boxes;
 mod commands;
 mod devtools;
+mod frames;
 mod pointing;
 mod server;
 

@@ -16,7 +16,7 @@ class Painter {
     if (!nodes.length) {
       c.fillStyle = theme.muted;
       c.font = `13px ${theme.sans}`;
-      c.fillText('This graph has no nodes: nothing was recorded into it.', 20, 60);
+      c.fillText('This graph has no nodes: nothing was recorded into it. Did the work go to a stream that was being captured?', 20, 60);
       return;
     }
     camera.enter(c);

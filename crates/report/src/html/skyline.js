@@ -223,7 +223,7 @@ class Memory {
     const pick = pools.length > 1 && make('p', {}, 'pool ', make('select', { 'aria-label': 'Pool', change: event => this.show(+event.target.value) },
       ...pools.map((p, i) => make('option', { value: i, selected: i === this.pool }, `${p.name}, ${bytes(p.bytes)}`))));
     if (!pool.blocks.length) return [make('h2', {}, this.source.title), make('p', {}, 'This graph has no buffers of its own to place: all memory that its nodes name is the caller’s.'),
-      make('p', { class: 'note' }, 'Graphs that a driver dumped as DOT never tell their buffers. Graphs in JSON, and those that a program builds with internal buffers, do: their places in memory are planned and drawn here.')];
+      make('p', { class: 'note' }, 'A graph that a driver dumped as DOT tells no buffers but those that its nodes allocate. One in JSON, or built by a program with internal buffers, tells them all: their places in memory are planned and drawn here.')];
     return [
       make('h2', {}, this.source.title),
       pick || make('p', { class: 'kind' }, pool.name),

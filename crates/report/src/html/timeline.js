@@ -221,7 +221,8 @@ class Times {
     const { row } = this, { fill, line, alpha } = this.colours(span);
     c.globalAlpha = dim * (w < 4 ? 0.75 : alpha ?? 1);
     c.fillStyle = w < 4 ? line : fill ?? line;
-    c.fillRect(x0, y + 1, w, row - 3);
+    // Whole pixels for the thinnest: side by side they would look like a comb.
+    c.fillRect(w > 1 ? x0 : Math.floor(x0), y + 1, w, row - 3);
     c.globalAlpha = dim;
     if (w >= 4) {
       c.strokeStyle = line;
