@@ -102,3 +102,28 @@ fn boxes_of_very_large_graphs_open_through_the_server() {
     b.until("!document.querySelector('#trouble').hidden");
     assert!(b.text("#trouble").contains("`phonograph view`"), "{}", b.text("#trouble"));
 }
+
+#[test]
+fn two_very_large_graphs_are_searched_and_opened_side_by_side() {
+    let Some(mut b) = Browser::start() else { return };
+    let folder = TempDir::new().unwrap();
+    let before = wavefront(&folder, "20500");
+    let after = folder.path().join("after.json");
+    run(phonograph().args(["generate", "wavefront", "--nodes", "21000", "-o"]).arg(&after));
+    let mut view = View::of(&[before, after]);
+    b.open(&view.url);
+    let panel = b.text("#details");
+    assert!(panel.contains("only after500 nodes"), "{panel}");
+    assert!(panel.contains("differences are only counted"), "{panel}");
+    b.press(&["/"]);
+    // The last node of the second graph, which the first one lacks.
+    b.write("n20999");
+    b.until("document.querySelector('#hits').textContent === '1 found'");
+    b.press(&["Enter"]);
+    b.until("document.querySelector('#details .kind')?.textContent.includes('node 20999 of')");
+    assert_eq!(b.text("#crumbs button"), "after.json");
+    b.press(&["Escape", "Escape", "Escape"]);
+    assert!(b.text("#crumbs").contains("21,000 nodes in "), "{}", b.text("#crumbs"));
+    no_complaints(&b);
+    view.interrupt();
+}

@@ -1,5 +1,5 @@
 //! How long frames take in large pictures; prints the table of BENCHMARKS.md:
-//! `cargo test --release -p phonograph-cli --test browser -- --ignored --nocapture frames`.
+//! `cargo test -p phonograph-cli --test browser -- --ignored --nocapture frames`.
 
 use tempfile::TempDir;
 

@@ -61,6 +61,19 @@ class Compare {
     })));
   }
 
+  // What the server finds in boxes, on both sides.
+  async more(words) {
+    const sides = await Promise.all(this.sides.map(view => view.more(words))), found = sides.filter(Boolean);
+    if (!found.length) return null;
+    return {
+      all: found.reduce((sum, { all }) => sum + all, 0),
+      hits: sides.flatMap((one, side) => (one?.hits ?? []).map(hit => ({
+        ...hit, note: `${side ? 'after' : 'before'}, ${hit.note}`, go: () => { this.active = side; return hit.go(); },
+      }))),
+      mark: () => { for (const one of found) one.mark(); },
+    };
+  }
+
   describe() {
     const view = this.sides[this.active], g = view.group, n = view.selected;
     if (n === null) return view.describe(n, this.verdict(this.source.changes[this.active][g]?.edges[view.edge]));

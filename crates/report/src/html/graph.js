@@ -24,7 +24,16 @@ class Graph extends Painter {
     this.camera.start = () => { const { nodes } = this.scene(), first = nodes[this.scene().first]; return first ? { x: first.x + first.w / 2, y: first.y } : { x: 0, y: 0 }; };
     this.camera.double = () => this.stepIn();
     this.camera.grab = (px, py) => this.grabMap(px, py);
-    this.maxCost = Math.max(0, ...picture.groups.map(group => group.nodes.reduce((most, node) => Math.max(most, node.cost ?? 0), 0)));
+  }
+
+  // What the dearest node costs, of those that the page has.
+  get maxCost() {
+    const { groups } = this.picture;
+    // Groups are only ever added.
+    for (this.priced ??= 0; this.priced < groups.length; this.priced++) {
+      for (const { cost } of groups[this.priced].nodes) if (cost > (this.dearest ?? 0)) this.dearest = cost;
+    }
+    return this.dearest ?? 0;
   }
 
   // Positions and adjacency of a group, made when it is first shown.

@@ -20,9 +20,15 @@ class Times {
       for (const span of spans) rows[Math.round((span.y - top) / this.row)].push(span);
       return { ...lane, top, bottom: y - this.gap, spans, rows };
     });
-    this.height = y;
     this.all = this.lanes.flatMap(lane => lane.spans);
     this.length = Math.max(1, source.length);
+    this.strip = source.lanes.length > 1 ? { top: y + 10, height: clamp(this.row * 2, 48, 96) } : null;
+    this.height = y + (this.strip ? this.strip.height + 24 : 0);
+    this.sums = ['start', 'end'].map(end => {
+      const times = Float64Array.from(this.all, span => span[end]).sort(), sums = new Float64Array(times.length + 1);
+      times.forEach((t, i) => { sums[i + 1] = sums[i] + t; });
+      return { times, sums };
+    });
     this.byNode = new Map();
     for (const span of this.all) {
       if (!span.node) continue;
@@ -197,6 +203,7 @@ class Times {
     c.globalAlpha = 1;
     this.drawLinks(c, sx, sy);
     c.restore();
+    if (this.strip && sy(this.strip.top) < camera.height) this.drawStrip(c, left, top, width, sy);
     for (const lane of this.lanes) {
       const y = sy(lane.top);
       if (y + 40 < top || y > camera.height) continue;
@@ -234,6 +241,56 @@ class Times {
     if (room < 12) return;
     c.fillStyle = theme.ink;
     c.fillText(fitText(c, text(span.brief), room, 6.35), shown + 4, y + row / 2 - 0.5);
+  }
+
+  // Time that all spans together have taken until a moment.
+  taken(moment) {
+    const [begun, ended] = this.sums.map(({ times, sums }) => {
+      let low = 0, high = times.length;
+      while (low < high) { const middle = (low + high) >> 1; if (times[middle] < moment) low = middle + 1; else high = middle; }
+      return low * moment - sums[low];
+    });
+    return begun - ended;
+  }
+
+  // How many run at once, below the lanes: the mean of each column of pixels.
+  drawStrip(c, left, top, width, sy) {
+    const { camera, strip } = this, most = this.lanes.length, floor = sy(strip.top) + strip.height;
+    c.fillStyle = theme.shade;
+    c.fillRect(left, floor - strip.height, width + 16, strip.height);
+    c.save();
+    c.beginPath();
+    c.rect(left, top, width + 16, camera.height);
+    c.clip();
+    c.beginPath();
+    c.moveTo(left, floor);
+    let before = this.taken(camera.x);
+    for (let x = 0; x < width; x++) {
+      const now = this.taken(camera.x + (x + 1) / camera.kx), mean = (now - before) * camera.kx;
+      c.lineTo(left + x, floor - strip.height * Math.min(mean / most, 1));
+      c.lineTo(left + x + 1, floor - strip.height * Math.min(mean / most, 1));
+      before = now;
+    }
+    c.lineTo(left + width, floor);
+    c.closePath();
+    c.globalAlpha = 0.3;
+    c.fillStyle = theme.accent;
+    c.fill();
+    c.globalAlpha = 1;
+    c.strokeStyle = theme.accent;
+    c.lineWidth = 1;
+    c.stroke();
+    c.restore();
+    c.fillStyle = theme.ink;
+    c.font = `12px ${theme.sans}`;
+    c.fillText('running at once', 12, floor - strip.height + 9);
+    c.fillStyle = theme.muted;
+    c.font = `10.5px ${theme.sans}`;
+    c.fillText(`of ${count(most, 'lane')}`, 12, floor - strip.height + 22);
+    c.textAlign = 'right';
+    c.fillText(String(most), left - 6, floor - strip.height + 6);
+    c.fillText('0', left - 6, floor - 5);
+    c.textAlign = 'left';
   }
 
   // The dependencies of the selected span, as arrows.
