@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use phonograph::report::terminal::{WIDTH, ascii};
 
 /// Record GPU work once, replay it many times: look at task graphs, plan them, replay them.
 #[derive(Parser)]
@@ -102,13 +103,35 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes to standard output. A reader that has seen enough and closed the pipe is no error.
+/// Writes to standard output: to a terminal without Unicode what it can show. A reader that has seen enough and closed
+/// the pipe is no error.
 fn print(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
+    let plain = match str::from_utf8(bytes) {
+        Ok(text) if out.is_terminal() && !has_unicode() => Some(ascii(text)),
+        _ => None,
+    };
+    let bytes = plain.as_ref().map_or(bytes, String::as_bytes);
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to standard output"),
     }
+}
+
+/// Whether the locale says that terminals have Unicode. Where locales are no habit, they have.
+fn has_unicode() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
+    let locale = locale.to_lowercase();
+    !cfg!(unix) || locale.contains("utf-8") || locale.contains("utf8")
+}
+
+/// Columns of the terminal that standard output is; if it is none, as many as everybody can read.
+fn terminal_width() -> usize {
+    const WIDEST: u16 = 160;
+    let size = console::Term::stdout().size_checked();
+    size.filter(|_| io::stdout().is_terminal())
+        .map_or(WIDTH, |(_, columns)| columns.min(WIDEST).into())
 }
 
 /// The text with nothing in it that a terminal would obey; columns stay where they are.
