@@ -22,6 +22,7 @@
 //! - Launches of one [`Cuda`] follow one another; graphs do not overlap.
 //! - A driver that is newer than the bindings may answer with an error code that they do not know.
 
+mod backend;
 mod bindings;
 mod cache;
 mod cuda;
@@ -39,6 +40,7 @@ mod stream;
 mod stub;
 mod symbols;
 
+pub use backend::{CudaBackend, CudaExec, CudaRecording};
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
 pub use cuda::{CompileError, Cuda};

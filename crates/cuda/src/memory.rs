@@ -14,6 +14,7 @@ use phonograph_runtime::cpu::kernels::Element;
 
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
+use crate::stream::Stream;
 
 /// What memory carries to be told from that of another [`Cuda`](crate::Cuda).
 #[derive(Debug)]
@@ -180,6 +181,79 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Replaces a part of the contents, in the order of the stream. The bytes are the caller's again at once.
+    ///
+    /// # Errors
+    /// [`MemoryError::Length`] for a part past the end.
+    pub(crate) fn write_on(
+        &self,
+        stream: &Stream,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), MemoryError> {
+        let address = self.part_address(offset, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let _current = self.0.device.enter()?;
+        // SAFETY: the part lies in the memory. The driver has taken pageable bytes into memory of its own when it returns.
+        Ok(unsafe {
+            call!(cuMemcpyHtoDAsync_v2(
+                address,
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                stream.handle()
+            ))
+        }?)
+    }
+
+    /// A part of the contents, after what was issued to the stream so far. Waits for the stream, for nothing else.
+    ///
+    /// # Errors
+    /// [`MemoryError::Length`] for a part past the end.
+    pub(crate) fn read_on(
+        &self,
+        stream: &Stream,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), MemoryError> {
+        let address = self.part_address(offset, into.len())?;
+        if into.is_empty() {
+            return Ok(());
+        }
+        let _current = self.0.device.enter()?;
+        // SAFETY: the part lies in the memory, and the wait ends the copy before the borrow.
+        unsafe {
+            let (start, count) = (into.as_mut_ptr().cast(), into.len());
+            call!(cuMemcpyDtoHAsync_v2(start, address, count, stream.handle()))?;
+            call!(cuStreamSynchronize(stream.handle()))?;
+        }
+        Ok(())
+    }
+
+    fn part_address(&self, offset: u64, bytes: usize) -> Result<u64, MemoryError> {
+        let (given, held) = (bytes as u64, self.0.bytes);
+        let fits = offset.checked_add(given).is_some_and(|end| end <= held);
+        if fits { Ok(self.0.address + offset) } else { Err(MemoryError::Length { given, held }) }
+    }
+
+    /// Sets every byte to 0, after nothing: what may use the memory has ended. Waits for this alone.
+    pub(crate) fn zero(&self) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        let (address, bytes) = (self.0.address, self.0.bytes as usize);
+        if self.0.on_host {
+            // SAFETY: page-locked memory of so many bytes, which nobody uses now.
+            unsafe { ptr::write_bytes(address as usize as *mut u8, 0, bytes) };
+            return Ok(());
+        }
+        let stream = self.0.device.memory_stream();
+        // SAFETY: the memory has so many bytes, and the stream lives as long as the device.
+        unsafe {
+            call!(cuMemsetD8Async(address, 0, bytes, stream))?;
+            call!(cuStreamSynchronize(stream))
+        }
     }
 
     /// Whether it was made by the same [`Cuda`](crate::Cuda).

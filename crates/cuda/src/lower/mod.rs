@@ -8,7 +8,10 @@
 
 mod control;
 mod kernel;
+mod record;
 mod transfer;
+
+pub(crate) use record::Recorded;
 
 use std::sync::{Arc, Mutex};
 

@@ -1,9 +1,16 @@
-//! A device that many threads share, in both modes of the CPU.
+//! A device that many threads share, in both modes of the CPU. The files that name no mode are also tests of the CUDA
+//! backend, which includes them.
 
-#[macro_use]
-mod common;
+mod fault_points;
 mod faults;
-mod lifecycle;
+mod keeping;
+mod modes;
 mod random_device;
+mod refusals;
 mod shared_device;
+mod submission;
+mod taint;
 mod traced;
+mod warm_up;
+mod windows;
+mod work;

@@ -6,7 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Shared, bytes, filled, id, plus, value};
+use crate::modes::in_every_mode;
+use crate::traced::Shared;
+use crate::work::{bytes, filled, id, plus, value};
 use phonograph_capture::model::Model;
 use phonograph_runtime::capture::CaptureError;
 use phonograph_runtime::streams::{Backend, Device, PooledStreamId, Step};
@@ -165,7 +167,7 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
 /// Replays what reached the device through the model of the driver: relaxed captures, a stream of the driver for each
 /// pooled one. Every call must succeed there too.
 fn as_the_driver_allows(log: &[(Step, PooledStreamId)]) {
-    let streams = vec![StreamKind::NonBlocking; crate::common::STREAMS as usize];
+    let streams = vec![StreamKind::NonBlocking; crate::work::STREAMS as usize];
     let mut model = Model::new(&streams, 0);
     for (at, &(step, on)) in log.iter().enumerate() {
         let stream = TracedStream::Created(StreamId(on.0));
@@ -186,4 +188,4 @@ fn as_the_driver_allows(log: &[(Step, PooledStreamId)]) {
     }
 }
 
-in_both_modes!(stress);
+in_every_mode!(stress);
