@@ -248,7 +248,7 @@ impl Exec {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
         let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let clash = taken.filter(|(_, m)| m.same_as(memory)).map(|(&id, _)| id).min();
+        let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
         let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
         if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host {
             return Err(SetError::OtherDevice);

@@ -40,7 +40,7 @@ mod stream;
 mod stub;
 mod symbols;
 
-pub use backend::{CudaBackend, CudaExec, CudaRecording};
+pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording};
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
 pub use cuda::{CompileError, Cuda};

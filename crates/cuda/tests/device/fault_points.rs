@@ -1,15 +1,14 @@
 //! Where each step of a program with captures may fail on CUDA leaves what it leaves on the CPU.
 
 use phonograph_runtime::cpu::Cpu;
-use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::streams::{Device, DriverCpu};
 
 use crate::faults::check;
 use crate::traced::{Shared, Traced};
-use crate::work::STREAMS;
+use crate::work::{STREAMS, registry};
 
 fn driver() -> (Device<Traced<DriverCpu>>, Shared) {
-    let (backend, trace) = Traced::new(DriverCpu::new(Cpu::new(1).unwrap(), Registry::new()));
+    let (backend, trace) = Traced::new(|t| DriverCpu::new(Cpu::new(1).unwrap(), registry(t)));
     (Device::new(backend, STREAMS).unwrap(), trace)
 }
 

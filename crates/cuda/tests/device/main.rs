@@ -1,10 +1,14 @@
 //! The behaviours of a shared device, on CUDA: the same tests that both modes of the CPU pass.
 
+#[path = "../../../runtime/tests/device/branches.rs"]
+mod branches;
 mod fault_points;
 #[path = "../../../runtime/tests/device/faults.rs"]
 mod faults;
 #[path = "../../../runtime/tests/device/keeping.rs"]
 mod keeping;
+#[path = "../../../runtime/tests/device/kinds.rs"]
+mod kinds;
 mod modes;
 #[path = "../../../runtime/tests/device/random_device.rs"]
 mod random_device;
@@ -13,6 +17,8 @@ mod recorded;
 mod refusals;
 #[path = "../../../runtime/tests/device/shared_device.rs"]
 mod shared_device;
+#[path = "../../../runtime/tests/device/sharing.rs"]
+mod sharing;
 #[path = "../../../runtime/tests/device/submission.rs"]
 mod submission;
 #[path = "../../../runtime/tests/device/taint.rs"]

@@ -6,7 +6,7 @@ use phonograph_cuda::{Cuda, CudaBackend};
 use phonograph_runtime::streams::Device;
 
 use crate::traced::{Shared, Traced};
-use crate::work::STREAMS;
+use crate::work::{STREAMS, registry};
 
 /// The backend, or the reason why there is none in the output.
 pub fn cuda() -> Option<(Device<Traced<CudaBackend>>, Shared)> {
@@ -14,7 +14,8 @@ pub fn cuda() -> Option<(Device<Traced<CudaBackend>>, Shared)> {
     static KEPT: OnceLock<Option<Cuda>> = OnceLock::new();
     let new = || Cuda::new().map_err(|error| eprintln!("skipped: {error}")).ok();
     KEPT.get_or_init(new).as_ref()?;
-    let (backend, trace) = Traced::new(CudaBackend::new(new()?));
+    let cuda = new()?;
+    let (backend, trace) = Traced::new(|t| CudaBackend::new(cuda).hosts(registry(t)));
     Some((Device::new(backend, STREAMS).unwrap(), trace))
 }
 

@@ -34,13 +34,24 @@ mod backend;
 mod caught;
 mod cpu;
 mod device;
+mod handle;
 mod op;
+mod order;
+mod prepared;
+mod queue;
+mod recorded;
 mod server;
+mod taint;
 mod window;
 
-pub use backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
-pub use cpu::{CpuRecording, DriverCpu, SoftwareCpu};
-pub use device::{
-    CaptureWindow, Device, DeviceReport, Graph, MAX_STREAMS, Retained, Stream, Synced, TrimReport,
+pub use backend::{
+    Backend, BackendError, Failed, GraphKind, Issued, Operand, Placed, PooledStreamId, Step, Ticket,
 };
-pub use op::{Buffer, BufferKey, GraphKey, Operation};
+pub use cpu::{CpuExec, CpuOperation, CpuRecording, DriverCpu, SharedCpu, SoftwareCpu};
+pub use device::{
+    CaptureWindow, Device, DeviceReport, Graph, GraphGroup, MAX_STREAMS, Retained, RetainedBuffer,
+    Stream, Synced, TrimReport,
+};
+pub use handle::{Buffer, BufferKey, GraphKey, Slot, SlotKey};
+pub use op::{Operation, TemplateKey, external};
+pub use recorded::recorded_schedule;

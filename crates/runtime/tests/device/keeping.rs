@@ -1,6 +1,6 @@
 //! What graphs keep, and for how long; what goes back when. BEHAVIOURS D 11.
 
-use phonograph_runtime::streams::{Backend, Device, Step, Synced, TrimReport};
+use phonograph_runtime::streams::{Backend, Device, RetainedBuffer, Step, Synced, TrimReport};
 
 use crate::modes::in_every_mode;
 use crate::traced::Shared;
@@ -75,12 +75,22 @@ fn retention_says_what_each_graph_keeps<B: Backend>(device: Device<B>, _: Shared
     let page = 64 * 256;
     let [one, two] = &device.retained()[..] else { panic!() };
     assert_eq!((one.nodes, one.page_bytes(), one.exclusive_bytes), (1, page, 0));
-    assert_eq!(one.buffers, [("x".to_owned(), 16), ("y".to_owned(), 16)]);
+    let buffer = |name: &str, released| RetainedBuffer { name: name.into(), bytes: 16, released };
+    assert_eq!(one.buffers, [buffer("x", false), buffer("y", false)]);
+    assert_eq!((one.bystander_bytes, one.released_bytes()), (page - 2 * 256, 0));
     assert_eq!((two.page_bytes(), two.exclusive_bytes), (2 * page, page));
     drop(first);
     let [two] = &device.retained()[..] else { panic!() };
     assert_eq!((two.page_bytes(), two.exclusive_bytes), (2 * page, 2 * page));
-    drop(second);
+    // Scratch that only the graph keeps, and a launch that has not been issued.
+    drop(far);
+    stream.launch(&second).unwrap();
+    let other_handle = second.clone();
+    let [two] = &device.retained()[..] else { panic!() };
+    assert_eq!((two.released_bytes(), two.holders), (16, 3));
+    assert_eq!(two.buffers[1], buffer("far", true));
+    stream.sync().map(|synced| assert!(synced.is_done())).unwrap();
+    drop((second, other_handle));
     assert_eq!(device.retained(), []);
 }
 

@@ -1,4 +1,4 @@
-//! Both modes of the CPU behind a trace.
+//! Both modes of the CPU behind a trace, and the second one as a device that tells failures late.
 
 use phonograph_runtime::capture::CaptureError;
 use phonograph_runtime::cpu::Cpu;
@@ -6,16 +6,22 @@ use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::streams::{Device, DriverCpu, GraphKind, MAX_STREAMS, SoftwareCpu};
 
 use crate::traced::{Shared, Traced};
-use crate::work::STREAMS;
+use crate::work::{STREAMS, registry};
 
 pub fn software() -> (Device<Traced<SoftwareCpu>>, Shared) {
-    let (backend, trace) = Traced::new(SoftwareCpu::new(Cpu::new(1).unwrap(), Registry::new()));
+    let (backend, trace) = Traced::new(|t| SoftwareCpu::new(Cpu::new(1).unwrap(), registry(t)));
     (Device::new(backend, STREAMS).unwrap(), trace)
 }
 
 pub fn driver() -> (Device<Traced<DriverCpu>>, Shared) {
-    let (backend, trace) = Traced::new(DriverCpu::new(Cpu::new(1).unwrap(), Registry::new()));
+    let (backend, trace) = Traced::new(|t| DriverCpu::new(Cpu::new(1).unwrap(), registry(t)));
     (Device::new(backend, STREAMS).unwrap(), trace)
+}
+
+pub fn late() -> (Device<Traced<DriverCpu>>, Shared) {
+    let (device, trace) = driver();
+    trace.lock().unwrap().late = true;
+    (device, trace)
 }
 
 /// A device that no other handle is of.
@@ -31,6 +37,9 @@ macro_rules! in_every_mode {
         }
         mod driver {
             $(#[test] fn $name() { let (device, trace) = $crate::modes::driver(); super::$name(device, trace) })*
+        }
+        mod late {
+            $(#[test] fn $name() { let (device, trace) = $crate::modes::late(); super::$name(device, trace) })*
         }
     };
 }
@@ -49,6 +58,12 @@ macro_rules! with_every_mode {
             #[test]
             fn $name() {
                 super::$name($crate::modes::driver);
+            }
+        }
+        mod late {
+            #[test]
+            fn $name() {
+                super::$name($crate::modes::late);
             }
         }
     };

@@ -1,13 +1,17 @@
 //! Small operations on a shared device, and the windows that tests begin with.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use phonograph_graph::{
-    Access, Arg, BufferId, DType, Expr, KernelConfig, KernelNode, KernelRef, LibraryKernel,
-    NodeKind, View,
+    Access, Arg, BufferId, DType, Expr, HostNode, KernelConfig, KernelNode, KernelRef,
+    LibraryKernel, NodeKind, View,
 };
 use phonograph_runtime::capture::{CaptureError, LogicalStreamId};
+use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::streams::{Backend, Buffer, Device, Graph, Operation, Stream};
+
+use crate::traced::Shared;
 
 pub const STREAMS: u32 = 4;
 pub const LEN: u64 = 4;
@@ -55,6 +59,23 @@ pub fn failing<B: Backend>(stream: &Stream<B>, name: &str, buffer: &Buffer) -> O
         fusible: false,
     };
     Operation::new(name, NodeKind::Kernel(kernel), &[table, rows, buffer.clone()]).unwrap()
+}
+
+/// Counts its runs in the trace's `ticks`. Touches nothing.
+pub fn tick(name: &str) -> Operation {
+    let host = HostNode { function: "tick".into(), effects: Default::default() };
+    Operation::new(name, NodeKind::Host(Box::new(host)), &[]).unwrap()
+}
+
+/// The host functions of the tests.
+pub fn registry(trace: &Shared) -> Registry {
+    let ticks = trace.lock().unwrap().ticks.clone();
+    let mut registry = Registry::new();
+    registry.host("tick", &[], move |_| {
+        ticks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    registry
 }
 
 pub fn bytes(value: f32) -> Vec<u8> {
