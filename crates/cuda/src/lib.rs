@@ -6,6 +6,9 @@
 //! the user's, from PTX, cubin or CUDA C. Under this lie thin owned handles ([`Device`], [`Stream`], [`Event`], [`Module`],
 //! [`Memory`]), each of which gives its raw handle away for other users of the driver.
 //!
+//! [`CudaBackend`] puts the first device behind the runtime's shared [`Device`](phonograph_runtime::streams::Device): eager
+//! work on pooled streams, and windows that are captures of the driver's.
+//!
 //! # What it needs
 //!
 //! To build: nothing. To run: a driver for CUDA [`OLDEST_DRIVER`] or newer, and NVRTC for generated kernels. Both are

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phonograph_graph::{BufferId, ComputeGraph, GraphBuilder, Scalar, Schedule, SlotId, Space};
 use phonograph_runtime::cpu::kernels::Registry;
+use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
     Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, SlotKey, Step,
     Ticket, external,
@@ -64,6 +65,8 @@ pub struct CudaBackend {
     members: BTreeMap<PooledStreamId, PooledStreamId>,
     /// What has been issued to each stream since it was last waited for, and may have something to report.
     issued: BTreeMap<PooledStreamId, Vec<(Ticket, Step, Arc<Mutex<Exec>>)>>,
+    /// What has nothing more to report. It is not destroyed while a stream records.
+    finished: Vec<Arc<Mutex<Exec>>>,
 }
 
 /// A capture that is open.
@@ -112,6 +115,7 @@ impl CudaBackend {
             open: BTreeMap::new(),
             members: BTreeMap::new(),
             issued: BTreeMap::new(),
+            finished: Vec::new(),
         }
     }
 
@@ -166,7 +170,11 @@ impl CudaBackend {
 fn alone(op: &Placed<'_, Memory>) -> Result<ComputeGraph, phonograph_graph::GraphError> {
     let mut builder = GraphBuilder::new();
     for operand in op.operands {
-        builder.declare(external(&operand.name, operand.bytes, Space::Device(0)));
+        let space = match operand.place {
+            Place::Device => Space::Device(0),
+            Place::Host => Space::Host { pageable: false },
+        };
+        builder.declare(external(&operand.name, operand.bytes, space));
     }
     for slot in op.slots {
         builder.slot(&slot.unique_name(), slot.default_value());
@@ -209,8 +217,12 @@ impl Backend for CudaBackend {
         GraphKind::Hardware
     }
 
-    fn allocate(&mut self, bytes: u64) -> Result<Memory, BackendError> {
-        self.cuda.alloc(bytes).map_err(at(Step::Allocate))
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<Memory, BackendError> {
+        let made = match place {
+            Place::Device => self.cuda.alloc(bytes),
+            Place::Host => self.cuda.alloc_host(bytes),
+        };
+        made.map_err(at(Step::Allocate))
     }
 
     fn free(&mut self, page: Memory) {
@@ -288,6 +300,10 @@ impl Backend for CudaBackend {
                 }
                 Err(error) => failed.push(Failed { ticket, error: BackendError::new(step, error) }),
             }
+            self.finished.push(exec);
+        }
+        if self.open.is_empty() {
+            self.finished.clear();
         }
         Ok(failed)
     }

@@ -14,7 +14,7 @@ mod class;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use class::{MAX_ALLOCATION, SizeClass};
+pub use class::{MAX_ALLOCATION, Place, SizeClass};
 
 use crate::streams::PooledStreamId;
 
@@ -80,6 +80,8 @@ impl<P> Page<P> {
 /// The pages of one size class of one backend stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassReport {
+    /// Where they lie.
+    pub place: Place,
     /// Bytes of a slice.
     pub slice_bytes: u64,
     /// Number of pages.
@@ -290,7 +292,7 @@ impl<P> Pools<P> {
         let mut report: BTreeMap<_, ClassReport> = BTreeMap::new();
         for page in self.pages.values() {
             let class = report.entry((page.stream, page.class)).or_default();
-            class.slice_bytes = page.class.bytes();
+            (class.place, class.slice_bytes) = (page.class.place(), page.class.bytes());
             class.pages += 1;
             class.page_bytes += page.bytes();
             let free = page.free_bytes();

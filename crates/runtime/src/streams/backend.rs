@@ -10,6 +10,7 @@ use phonograph_graph::{NodeKind, Scalar};
 use thiserror::Error;
 
 use super::handle::{BufferKey, Slot, SlotKey};
+use crate::pool::Place;
 
 /// A stream of the backend, which serves every logical stream that folds onto it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -113,6 +114,8 @@ pub struct Operand<P> {
     pub offset: u64,
     /// How many there are.
     pub bytes: u64,
+    /// Where its page lies.
+    pub place: Place,
 }
 
 /// An operation with its memory: buffer `n` of `kind` is `operands[n]`. No two of them overlap.
@@ -163,7 +166,7 @@ pub trait Backend: Send + 'static {
     /// Who keeps the graph.
     fn graph_kind(&self) -> GraphKind;
     /// Zeroed memory.
-    fn allocate(&mut self, bytes: u64) -> Result<Self::Page, BackendError>;
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<Self::Page, BackendError>;
     /// Gives memory back. Never called for pages that a recording, an executable or a prepared operation may use.
     fn free(&mut self, page: Self::Page);
     /// Copies to a page. The bytes are the caller's again when it returns.

@@ -13,6 +13,7 @@ use super::backend::{
     Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, Step, Ticket,
 };
 use super::handle::SlotKey;
+use crate::pool::Place;
 
 pub(super) struct Caught<B>(pub B);
 
@@ -41,8 +42,8 @@ impl<B: Backend> Backend for Caught<B> {
         self.0.graph_kind()
     }
 
-    fn allocate(&mut self, bytes: u64) -> Result<B::Page, BackendError> {
-        attempt(Step::Allocate, || self.0.allocate(bytes))
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<B::Page, BackendError> {
+        attempt(Step::Allocate, || self.0.allocate(bytes, place))
     }
 
     fn free(&mut self, page: B::Page) {

@@ -22,6 +22,7 @@ use super::op::{external, remap};
 use super::recorded::recorded_schedule;
 use crate::cpu::kernels::Registry;
 use crate::cpu::{Bindings, Cpu, Exec, Memory};
+use crate::pool::Place;
 
 const SPACE: Space = Space::Host { pageable: true };
 
@@ -70,7 +71,15 @@ pub struct CpuExec {
 /// An operation ready to run; behind a driver also as it was given, which records it if its stream captures.
 pub struct CpuOperation {
     exec: Exec,
-    given: Option<(String, NodeKind, Vec<Operand<Memory>>, Vec<Slot>)>,
+    given: Option<Given>,
+}
+
+/// An operation as it was given.
+struct Given {
+    name: String,
+    kind: NodeKind,
+    operands: Vec<Operand<Memory>>,
+    slots: Vec<Slot>,
 }
 
 impl CpuRecording {
@@ -194,7 +203,8 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
         if DRIVER { GraphKind::Hardware } else { GraphKind::Software }
     }
 
-    fn allocate(&mut self, bytes: u64) -> Result<Memory, BackendError> {
+    /// All memory is the host's.
+    fn allocate(&mut self, bytes: u64, _: Place) -> Result<Memory, BackendError> {
         self.cpu.alloc(bytes).map_err(|e| BackendError::new(Step::Allocate, e))
     }
 
@@ -249,8 +259,12 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
         let graph = builder.build().map_err(|e| wrong(&e))?;
         let exec =
             self.executable(&graph, &Schedule::sequential(&graph), &memory, Step::Prepare)?;
-        let given =
-            DRIVER.then(|| (op.name.into(), op.kind.clone(), op.operands.into(), op.slots.into()));
+        let given = DRIVER.then(|| Given {
+            name: op.name.into(),
+            kind: op.kind.clone(),
+            operands: op.operands.into(),
+            slots: op.slots.into(),
+        });
         Ok(CpuOperation { exec, given })
     }
 
@@ -261,7 +275,7 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
         op: &mut CpuOperation,
         _: Ticket,
     ) -> Result<Issued, BackendError> {
-        if let (Some((name, kind, operands, slots)), true) =
+        if let (Some(Given { name, kind, operands, slots }), true) =
             (&op.given, self.members.contains_key(&on))
         {
             self.record(on, &Placed { name, kind, operands, slots })?;

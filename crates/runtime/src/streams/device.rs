@@ -12,7 +12,7 @@ use super::handle::{Buffer, GraphToken, Returns, Slot};
 use super::op::Operation;
 use super::server::Server;
 use crate::capture::{CaptureError, CaptureStatus, DeviceCaptures, LogicalStreamId, Request};
-use crate::pool::{ClassReport, GroupId, PageId};
+use crate::pool::{ClassReport, GroupId, PageId, Place};
 
 /// The most streams of a device. Every call looks at all of them.
 pub const MAX_STREAMS: u32 = 1024;
@@ -270,7 +270,16 @@ impl<B: Backend> Stream<B> {
     /// [`CaptureError::Neighbour`] beside somebody else's recording. [`CaptureError::TooLarge`],
     /// [`CaptureError::Backend`].
     pub fn alloc(&self, name: &str, bytes: u64) -> Result<Buffer, CaptureError> {
-        self.lock().allocate(self.id, name, bytes)
+        self.lock().allocate(self.id, name, bytes, Place::Device)
+    }
+
+    /// Page-locked memory of the host: what operations hand to functions of the host lies there. Like
+    /// [`alloc`](Self::alloc) otherwise.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
+    pub fn alloc_host(&self, name: &str, bytes: u64) -> Result<Buffer, CaptureError> {
+        self.lock().allocate(self.id, name, bytes, Place::Host)
     }
 
     /// Runs an operation, or records it in the caller's own window.

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phonograph_graph::Scalar;
 
+use super::template::Templates;
 use crate::capture::CaptureError;
-use crate::pool::Slice;
+use crate::pool::{Place, Slice};
 
 /// A buffer of a device; never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,10 +19,13 @@ pub struct BufferKey(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GraphKey(pub u64);
 
-/// What handles leave behind for the device to take care of. They may be dropped anywhere, also where the device is
-/// locked, so they only leave a note.
-#[derive(Default, Debug)]
-pub(super) struct Returns(Mutex<Vec<Returned>>);
+/// What handles have of their device without its lock. They may be dropped anywhere, also where the device is locked, so
+/// they only leave a note for it to take care of.
+#[derive(Default)]
+pub(super) struct Returns {
+    notes: Mutex<Vec<Returned>>,
+    templates: Templates,
+}
 
 #[derive(Debug)]
 pub(super) enum Returned {
@@ -31,11 +35,11 @@ pub(super) enum Returned {
 
 impl Returns {
     fn push(&self, returned: Returned) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(returned);
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(returned);
     }
 
     pub fn take(&self) -> Vec<Returned> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -44,6 +48,7 @@ struct BufferInner {
     name: Arc<str>,
     bytes: u64,
     slice: Slice,
+    place: Place,
     returns: Arc<Returns>,
 }
 
@@ -65,10 +70,11 @@ impl Buffer {
         name: &str,
         bytes: u64,
         slice: Slice,
+        place: Place,
         returns: &Arc<Returns>,
     ) -> Self {
         let (name, returns) = (name.into(), returns.clone());
-        Self(Arc::new(BufferInner { key, name, bytes, slice, returns }))
+        Self(Arc::new(BufferInner { key, name, bytes, slice, place, returns }))
     }
 
     /// Size in bytes.
@@ -93,6 +99,16 @@ impl Buffer {
     /// Where it lies.
     pub fn slice(&self) -> Slice {
         self.0.slice
+    }
+
+    /// Whether it is memory of the device or of the host.
+    pub fn place(&self) -> Place {
+        self.0.place
+    }
+
+    /// The operations that its device knows.
+    pub(super) fn templates(&self) -> &Templates {
+        &self.0.returns.templates
     }
 
     pub(super) fn belongs_to(&self, returns: &Arc<Returns>) -> bool {

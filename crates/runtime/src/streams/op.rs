@@ -11,34 +11,8 @@ use phonograph_graph::{
 use smallvec::SmallVec;
 
 use super::handle::{Buffer, BufferKey, Slot};
+use super::template::{Template, TemplateKey, Use, fingerprint};
 use crate::capture::CaptureError;
-
-/// How an operation uses one of its buffers, all parts taken together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Use {
-    pub reads: bool,
-    pub writes: bool,
-    /// One access writes the whole buffer, and nothing of it is read.
-    pub whole: bool,
-}
-
-/// What an operation does, whatever buffers it does it to.
-struct Template {
-    key: TemplateKey,
-    name: Arc<str>,
-    /// Buffer `n` is the `n`th of an operation's, each of which is there once.
-    kind: NodeKind,
-    uses: Box<[Use]>,
-    slots: Box<[Slot]>,
-    /// Bytes of the buffers.
-    sizes: Box<[u64]>,
-    /// Of each buffer as it was given, its number among those above.
-    given: Box<[usize]>,
-}
-
-/// What an operation does; never used twice in a process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TemplateKey(pub u64);
 
 /// A piece of work that is complete with its buffers: it runs at once, or becomes a node of a graph.
 ///
@@ -96,7 +70,7 @@ impl Operation {
     ) -> Result<Self, CaptureError> {
         let wrong = |problem: String| CaptureError::Operation { operation: name.into(), problem };
         let mut once = SmallVec::<[Buffer; 4]>::new();
-        let given: Vec<usize> = buffers
+        let given: SmallVec<[usize; 4]> = buffers
             .iter()
             .map(|buffer| {
                 let known = once.iter().position(|other| other.key() == buffer.key());
@@ -106,6 +80,15 @@ impl Operation {
                 })
             })
             .collect();
+        let sizes: SmallVec<[u64; 4]> = once.iter().map(Buffer::bytes).collect();
+        // Where one buffer is two operands, they are numbered anew below, so the kind is not the one that is kept.
+        let known = once.first().map(Buffer::templates).filter(|_| given.len() == once.len());
+        let known = known.and_then(|known| Some((known, fingerprint(&kind, &sizes, slots)?)));
+        if let Some((known, print)) = known
+            && let Some(template) = known.find(print, name, &kind, &sizes, slots)
+        {
+            return Ok(Self { template, buffers: once });
+        }
         let number = |id: BufferId| given.get(id.index()).map(|&at| BufferId::from_index(at));
         let slot = |id: SlotId| (id.index() < slots.len()).then_some(id);
         let kind = remap(&kind, &number, &slot).map_err(wrong)?;
@@ -116,16 +99,19 @@ impl Operation {
             None => vec![Use { reads: true, writes: true, whole: false }; once.len()],
         };
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let template = Template {
+        let template = Arc::new(Template {
             key: TemplateKey(NEXT.fetch_add(1, Ordering::Relaxed)),
             name: name.into(),
             kind,
             uses: uses.into(),
             slots: slots.into(),
-            sizes: once.iter().map(Buffer::bytes).collect(),
-            given: given.into(),
-        };
-        Ok(Self { template: Arc::new(template), buffers: once })
+            sizes,
+            given,
+        });
+        if let Some((known, print)) = known {
+            known.keep(print, &template);
+        }
+        Ok(Self { template, buffers: once })
     }
 
     /// The same work on other buffers: what has been checked and prepared for it serves these too. O(buffers).

@@ -3,7 +3,8 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::op::{Operation, TemplateKey};
+use super::op::Operation;
+use super::template::TemplateKey;
 use crate::pool::{PageId, Slice};
 
 /// The most that are kept. Each may hold an executable of the driver's.

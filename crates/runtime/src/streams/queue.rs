@@ -146,7 +146,7 @@ impl<B: Backend> Core<B> {
     }
 
     pub fn grow(&mut self, on: PooledStreamId, class: SizeClass) -> Result<(), CaptureError> {
-        let memory = self.backend.allocate(class.page_bytes())?;
+        let memory = self.backend.allocate(class.page_bytes(), class.place())?;
         self.pools.grow(on, class, memory);
         Ok(())
     }
@@ -427,8 +427,8 @@ impl<B: Backend> Core<B> {
         let operands = op.buffers().iter().map(|buffer| {
             let Slice { page, offset } = buffer.slice();
             let page = self.pools.memory(page).clone();
-            let (key, name) = (buffer.key(), buffer.shared_name());
-            Operand { key, name, page, offset, bytes: buffer.bytes() }
+            let (key, name, place) = (buffer.key(), buffer.shared_name(), buffer.place());
+            Operand { key, name, page, offset, bytes: buffer.bytes(), place }
         });
         let operands: SmallVec<[Operand<B::Page>; 4]> = operands.collect();
         let (name, kind, slots) = (op.name(), op.kind(), op.slots());

@@ -8,7 +8,7 @@ use super::op::Operation;
 use super::queue::{Core, Freed, Work};
 use super::window::Open;
 use crate::capture::{CaptureError, DeviceCaptures, LogicalStreamId, Request, StreamCaptureState};
-use crate::pool::{SizeClass, Slice};
+use crate::pool::{Place, SizeClass, Slice};
 
 pub(super) struct Server<B: Backend> {
     pub core: Core<B>,
@@ -112,8 +112,9 @@ impl<B: Backend> Server<B> {
         caller: LogicalStreamId,
         name: &str,
         bytes: u64,
+        place: Place,
     ) -> Result<Buffer, CaptureError> {
-        let class = SizeClass::of(bytes).ok_or(CaptureError::TooLarge { bytes })?;
+        let class = SizeClass::of(bytes).ok_or(CaptureError::TooLarge { bytes })?.at(place);
         let on = self.fold(caller);
         let slice = match self.role(caller) {
             Role::Neighbour { owner } => {
@@ -131,7 +132,7 @@ impl<B: Backend> Server<B> {
         };
         let key = BufferKey(self.core.next_key());
         self.core.alive.insert(key);
-        Ok(Buffer::new(key, name, bytes, slice, &self.core.returns))
+        Ok(Buffer::new(key, name, bytes, slice, place, &self.core.returns))
     }
 
     pub fn submit(&mut self, caller: LogicalStreamId, op: &Operation) -> Result<(), CaptureError> {

@@ -10,7 +10,7 @@ in_every_mode!(
     d11_pages_of_a_sealed_graph_are_guarded_until_it_is_gone,
     d11_nothing_is_released_while_a_stream_records,
     retention_says_what_each_graph_keeps,
-    a_graph_destroyed_while_a_replay_is_enqueued_lives_until_it_is_done,
+    d11_a_graph_destroyed_while_a_replay_is_enqueued_lives_until_it_is_done,
     the_device_goes_after_what_is_queued_and_leaves_nothing,
 );
 
@@ -94,7 +94,7 @@ fn retention_says_what_each_graph_keeps<B: Backend>(device: Device<B>, _: Shared
     assert_eq!(device.retained(), []);
 }
 
-fn a_graph_destroyed_while_a_replay_is_enqueued_lives_until_it_is_done<B: Backend>(
+fn d11_a_graph_destroyed_while_a_replay_is_enqueued_lives_until_it_is_done<B: Backend>(
     device: Device<B>,
     trace: Shared,
 ) {

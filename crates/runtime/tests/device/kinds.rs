@@ -4,10 +4,12 @@
 use std::sync::atomic::Ordering;
 
 use phonograph_graph::{
-    Access, Arg, BufferId, Condition, ConditionalKind, ConditionalNode, DType, Expr, GraphBuilder,
-    KernelConfig, KernelNode, KernelRef, NodeKind, SlotId, View,
+    Access, Arg, BufferId, Condition, ConditionalKind, ConditionalNode, DType, Expr, Extent,
+    GraphBuilder, HostNode, KernelConfig, KernelNode, KernelRef, MemcpyDir, MemcpyNode, NodeKind,
+    Pitched, Region, SlotId, Target, View,
 };
 use phonograph_runtime::capture::CaptureError;
+use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{Backend, Buffer, Device, Operation, Slot, Stream};
 
 use crate::modes::in_every_mode;
@@ -21,6 +23,7 @@ in_every_mode!(
     a_graph_inside_is_run_and_recorded_as_one_operation,
     a_conditional_decides_anew_in_each_replay,
     a_host_function_is_called_once_in_each_replay,
+    a_host_function_works_on_host_memory_between_copies,
     the_same_work_on_other_buffers_is_not_prepared_again_where_it_lies_the_same,
     an_operation_given_one_buffer_twice_reads_it_twice,
 );
@@ -190,6 +193,39 @@ fn a_host_function_is_called_once_in_each_replay<B: Backend>(device: Device<B>, 
     }
 }
 
+fn a_host_function_works_on_host_memory_between_copies<B: Backend>(device: Device<B>, _: Shared) {
+    let stream = device.stream_of(id(OWNER));
+    let [x, y] = ["x", "y"].map(|name| filled(&stream, name, 3.0));
+    let copy = |dir, from: &Buffer, to: &Buffer| {
+        let end = |buffer| Pitched::linear(Target::Buffer(BufferId(buffer)), 0);
+        let extent = Extent::linear(4 * LEN);
+        let copy = MemcpyNode { dir, src: end(0), dst: end(1), extent };
+        let kind = NodeKind::Memcpy(Box::new(copy));
+        Operation::new("copy", kind, &[from.clone(), to.clone()]).unwrap()
+    };
+    let body = |s: &Stream<B>| {
+        let staged = s.alloc_host("staged", 4 * LEN)?;
+        assert_eq!(staged.place(), Place::Host);
+        let whole = Region { buffer: BufferId(0), offset: 0, bytes: 4 * LEN };
+        let effects = [(whole, Access::ReadWrite)].into_iter().collect();
+        let host = NodeKind::Host(Box::new(HostNode { function: "negate".into(), effects }));
+        s.submit(&copy(MemcpyDir::DeviceToHost, &x, &staged))?;
+        s.submit(&Operation::new("negate", host, std::slice::from_ref(&staged))?)?;
+        s.submit(&copy(MemcpyDir::HostToDevice, &staged, &y))
+    };
+    let graph = capture(&stream, body).unwrap();
+    assert_eq!(value(&stream, &y), -3.0);
+    for new in [5.0, -7.0] {
+        stream.write(&x, &bytes(new)).unwrap();
+        stream.launch(&graph).unwrap();
+        assert_eq!(value(&stream, &y), -new);
+    }
+    // Read and written from outside as any other.
+    let staged = stream.alloc_host("staged", 4 * LEN).unwrap();
+    stream.write(&staged, &bytes(8.0)).unwrap();
+    assert_eq!(value(&stream, &staged), 8.0);
+}
+
 fn the_same_work_on_other_buffers_is_not_prepared_again_where_it_lies_the_same<B: Backend>(
     device: Device<B>,
     trace: Shared,
@@ -210,6 +246,13 @@ fn the_same_work_on_other_buffers_is_not_prepared_again_where_it_lies_the_same<B
         stream.submit(&op.on(&[x.clone(), scratch.clone()]).unwrap()).unwrap();
         assert_eq!((value(&stream, &scratch), prepared(&trace)), (4.0, 3));
         drop((scratch, stream.sync().unwrap()));
+    }
+    // Nor is what is made anew and is the same; a constant that only compares equal is another.
+    let made = |by: f32| plus("y", &x, &y, by);
+    for (by, expected) in [(1.0, 3), (1.0, 3), (0.0, 4), (-0.0, 5), (0.0, 5), (1.0, 5)] {
+        stream.submit(&made(by)).unwrap();
+        assert_eq!(value(&stream, &y), 3.0 + by);
+        assert_eq!(prepared(&trace), expected, "plus {by}");
     }
     let short = stream.alloc("short", 4).unwrap();
     for wrong in [&[x.clone()][..], &[x.clone(), x.clone()], &[x.clone(), short.clone()]] {

@@ -13,6 +13,7 @@ in_every_mode!(
     d08_destructors_in_the_window_wait_for_its_end,
     d09_a_neighbour_on_the_slot_is_refused_and_told_and_taints_its_destinations,
     d09_a_neighbours_failure_does_not_doom,
+    d09_a_failure_in_the_window_belongs_to_the_capture,
     d15_a_neighbours_launch_is_never_recorded,
 );
 
@@ -142,4 +143,22 @@ fn d15_a_neighbours_launch_is_never_recorded<B: Backend>(device: Device<B>, trac
     neighbour.write(&z, &bytes(before)).unwrap();
     owner.launch(&graph).unwrap();
     assert_eq!(value(&owner, &z), before, "the owner's replay does nothing of the neighbour's");
+}
+
+fn d09_a_failure_in_the_window_belongs_to_the_capture<B: Backend>(
+    device: Device<B>,
+    trace: Shared,
+) {
+    let neighbour = device.stream_of(id(NEIGHBOUR));
+    let a = filled(&neighbour, "a", 1.0);
+    let (owner, x, y) = recording(&device);
+    let next = trace.lock().unwrap().calls[&Step::Record];
+    trace.lock().unwrap().fail = Some((Step::Record, next));
+    let failed = owner.submit(&plus("fails", &x, &y, 1.0)).unwrap_err();
+    assert_eq!(neighbour.sync().unwrap(), Synced::Done, "none of the neighbour's business");
+    let doomed = owner.end("graph").unwrap_err();
+    let cause = Box::new(failed);
+    assert_eq!(doomed, CaptureError::Doomed { owner: id(OWNER), cause, unowned: Vec::new() });
+    assert_eq!([neighbour.sync().unwrap(), owner.sync().unwrap()], [Synced::Done; 2]);
+    assert_eq!(value(&neighbour, &a), 1.0);
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use phonograph_graph::Scalar;
+use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
     Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, SlotKey, Step, Ticket,
 };
@@ -106,10 +107,10 @@ impl<B: Backend> Backend for Traced<B> {
         self.inner.graph_kind()
     }
 
-    fn allocate(&mut self, bytes: u64) -> Result<B::Page, BackendError> {
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<B::Page, BackendError> {
         self.step(Step::Allocate, NO_STREAM)?;
         self.count(|trace| trace.pages += 1);
-        self.inner.allocate(bytes)
+        self.inner.allocate(bytes, place)
     }
 
     fn free(&mut self, page: B::Page) {

@@ -8,6 +8,7 @@ use crate::traced::Shared;
 use crate::work::{OWNER, bytes, capture, filled, id, plus, recording, value};
 
 in_every_mode!(
+    d07_what_is_dropped_in_a_window_is_handed_out_in_neither_phase,
     d07_warm_up_runs_for_real_and_the_window_is_served_from_what_is_held,
     d07_an_allocation_that_no_page_serves_dooms_and_d17_reports_it,
 );
@@ -93,4 +94,30 @@ fn d07_an_allocation_that_no_page_serves_dooms_and_d17_reports_it<B: Backend>(
         both.into_iter().try_for_each(|buffer| buffer.map(drop))
     };
     capture(&owner, work).unwrap();
+}
+
+fn d07_what_is_dropped_in_a_window_is_handed_out_in_neither_phase<B: Backend>(
+    device: Device<B>,
+    _: Shared,
+) {
+    let stream = device.stream_of(id(OWNER));
+    let slices = || {
+        let dropped = stream.alloc("dropped", 700).unwrap().slice();
+        let next = stream.alloc("next", 700).unwrap().slice();
+        (dropped, next)
+    };
+    let (dropped, next) = slices();
+    assert_eq!(dropped, next, "outside of a window");
+    let window = stream.prepare().unwrap();
+    let mut taken = std::collections::BTreeSet::new();
+    for phase in ["warm-up", "recording"] {
+        let (dropped, next) = slices();
+        assert!(taken.insert(dropped) && taken.insert(next), "{phase}");
+        if phase == "warm-up" {
+            window.begin().unwrap();
+        }
+    }
+    drop(window);
+    let (dropped, next) = slices();
+    assert_eq!(dropped, next);
 }

@@ -8,7 +8,7 @@ use phonograph_graph::{
     LibraryKernel, NodeKind, View,
 };
 use phonograph_runtime::capture::{CaptureError, LogicalStreamId};
-use phonograph_runtime::cpu::kernels::Registry;
+use phonograph_runtime::cpu::kernels::{Param, Registry};
 use phonograph_runtime::streams::{Backend, Buffer, Device, Graph, Operation, Stream};
 
 use crate::traced::Shared;
@@ -73,6 +73,10 @@ pub fn registry(trace: &Shared) -> Registry {
     let mut registry = Registry::new();
     registry.host("tick", &[], move |_| {
         ticks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    registry.host("negate", &[Param::ReadWrite(DType::F32)], |block| {
+        block.write::<f32>(0)?.iter_mut().for_each(|value| *value = -*value);
         Ok(())
     });
     registry
