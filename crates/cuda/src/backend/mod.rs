@@ -64,9 +64,16 @@ pub struct CudaBackend {
     /// The stream that began the recording that a stream is in.
     members: BTreeMap<PooledStreamId, PooledStreamId>,
     /// What has been issued to each stream since it was last waited for, and may have something to report.
-    issued: BTreeMap<PooledStreamId, Vec<(Ticket, Step, Arc<Mutex<Exec>>)>>,
+    issued: BTreeMap<PooledStreamId, Vec<Launched>>,
     /// What has nothing more to report. It is not destroyed while a stream records.
     finished: Vec<Arc<Mutex<Exec>>>,
+}
+
+/// A launch that has not been waited for.
+struct Launched {
+    ticket: Ticket,
+    step: Step,
+    exec: Arc<Mutex<Exec>>,
 }
 
 /// A capture that is open.
@@ -151,7 +158,8 @@ impl CudaBackend {
     ) -> Result<Issued, BackendError> {
         let stream = self.stream(on).map_err(at(step))?;
         lock(exec).launch(&stream).map_err(at(step))?;
-        self.issued.entry(on).or_default().push((ticket, step, exec.clone()));
+        let launched = Launched { ticket, step, exec: exec.clone() };
+        self.issued.entry(on).or_default().push(launched);
         Ok(Issued::Pending)
     }
 
@@ -292,7 +300,7 @@ impl Backend for CudaBackend {
         let stream = self.stream(on).map_err(at(Step::Fence))?;
         stream.synchronize().map_err(at(Step::Fence))?;
         let mut failed = Vec::new();
-        for (ticket, step, exec) in self.issued.remove(&on).into_iter().flatten() {
+        for Launched { ticket, step, exec } in self.issued.remove(&on).into_iter().flatten() {
             match lock(&exec).finish() {
                 Ok(()) => {}
                 Err(ReplayError::Driver(error)) => {
