@@ -13,6 +13,7 @@ mod optimize;
 mod plan;
 mod plan_memory;
 mod planning;
+mod record;
 mod run;
 mod show;
 mod view;

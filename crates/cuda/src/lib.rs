@@ -32,12 +32,14 @@ mod cuda;
 mod device;
 mod error;
 mod exec;
+mod foreign;
 mod graph;
 mod loader;
 mod lower;
 mod memory;
 mod module;
 mod nvrtc;
+pub mod record;
 mod stream;
 #[cfg(test)]
 mod stub;
@@ -50,6 +52,10 @@ pub use cuda::{CompileError, Cuda};
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
+pub use foreign::{
+    CaptureError, CaptureMode, Captured, Diagnosis, EditError, Edited, ForeignExec, ImportError,
+    Imported, Parameter, ReadOnly, Unjoined,
+};
 pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
 pub use memory::{Memory, MemoryError};
 pub use module::{Function, Module, ModuleError};

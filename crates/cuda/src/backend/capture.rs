@@ -102,5 +102,5 @@ pub(super) fn end(stream: &Stream) -> Result<Graph, DriverError> {
     // SAFETY: the stream lives.
     unsafe { call!(cuStreamEndCapture(stream.handle(), &mut graph)) }?;
     // SAFETY: the driver gave the graph to the caller.
-    Ok(unsafe { Graph::adopt(graph, stream.device()) })
+    Ok(unsafe { Graph::adopt(stream.device(), graph) })
 }
