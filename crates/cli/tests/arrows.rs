@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("phonograph-kernels", &["graph"]),
     ("phonograph-report", &["graph"]),
     ("phonograph-runtime", &["graph", "capture", "kernels"]),
+    ("phonograph-inject", &["trace"]),
     ("phonograph-cuda", &["graph", "capture", "kernels", "runtime"]),
     ("phonograph", &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda"]),
     ("phonograph-cli", &["graph", "capture", "plan", "kernels", "report", "runtime", "phonograph"]),
