@@ -93,6 +93,10 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
             add(format!("\n  and {}", plural(more, "more graph")));
         }
     }
+    if let [first, ..] = trace.drawings.as_slice() {
+        let drawn = plural(trace.drawings.len(), "graph");
+        add(format!("\n{drawn} drawn when instantiated, the first as {}", harmless(&first.1)));
+    }
     let passed: u64 = trace.passed_over.iter().map(|(_, calls)| calls).sum();
     if passed > 0 {
         add(format!("\n{passed} calls outside captures were only counted"));

@@ -21,6 +21,10 @@ const LIBRARY: &str = "libphonograph_inject.so";
 const NAMED: &str = "PHONOGRAPH_INJECT";
 /// The driver's variable.
 const INJECTION: &str = "CUDA_INJECTION64_PATH";
+/// The library's variable: the folder for drawings of graphs.
+const GRAPHS: &str = "PHONOGRAPH_GRAPHS";
+/// NVTX's variable: who is told of ranges.
+const RANGES: &str = "NVTX_INJECTION64_PATH";
 /// The library's variable: the file to write.
 const FILE: &str = "PHONOGRAPH_TRACE";
 
@@ -29,6 +33,9 @@ pub struct Args {
     /// The file to write. Other processes that the program starts get files of their own, with `.PID` behind the name.
     #[arg(short, long, value_name = "FILE", default_value = "phonograph.trace")]
     output: PathBuf,
+    /// Have the driver draw every graph that is instantiated (the first 64) into this folder, for `show`, `view`, `optimize` and `diff`.
+    #[arg(long, value_name = "DIR")]
+    graphs: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -48,7 +55,14 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
     let [program, rest @ ..] = &args.command[..] else { bail!("there is no program to run") };
     let mut command = Command::new(program);
-    command.args(rest).env(INJECTION, library).env(FILE, &file);
+    command.args(rest).env(INJECTION, &library).env(FILE, &file);
+    if env::var_os(RANGES).is_none() {
+        command.env(RANGES, &library);
+    }
+    if let Some(folder) = &args.graphs {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        command.env(GRAPHS, std::path::absolute(folder)?);
+    }
     let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
     leave_interrupts_to_the_program()?;
     let status = child.wait()?;

@@ -1,7 +1,7 @@
 //! Which driver functions are recorded, when, and where their arguments lie.
 //!
 //! CUPTI numbers the functions, with numbers that stay as they are from version to version, and hands over a pointer to the
-//! arguments, laid out as a C structure that belongs to the number. Both are written down here by hand; `tests/layout.rs` compares
+//! arguments, laid out as a C structure that belongs to the number. Both are written down here by hand; `layout.rs` compares
 //! them with a toolkit's headers where there is one.
 
 use phonograph_trace::live::Operand::{self, *};

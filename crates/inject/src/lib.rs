@@ -1,7 +1,7 @@
 //! A shared library that the CUDA driver loads into a program to record the driver calls that matter to captures.
 //!
 //! In: `CUDA_INJECTION64_PATH` names this library, so that the driver calls [`InitializeInjection`] when the program initialises
-//! CUDA; `PHONOGRAPH_TRACE` names the file to write. Out: that file, a [trace](phonograph_trace::live) that is readable at any time,
+//! CUDA; `PHONOGRAPH_TRACE` names the file to write; `NVTX_INJECTION64_PATH`, if it names this library too, has it know the program's ranges; `PHONOGRAPH_GRAPHS` may name a folder for drawings of the graphs that are instantiated. Out: that file, a [trace](phonograph_trace::live) that is readable at any time,
 //! also after the program was killed. Processes that the program starts write to files of their own, with `.PID` behind the name.
 //!
 //! What it costs the program: calls outside captures that succeed are counted by one atomic addition, and a replay of the same graph
@@ -14,8 +14,12 @@
 
 mod call;
 mod cupti;
+mod driver;
 mod functions;
+#[cfg(test)]
+mod layout;
 mod native;
+mod nvtx;
 mod python;
 mod recorder;
 mod sink;

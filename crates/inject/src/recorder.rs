@@ -12,8 +12,10 @@ use phonograph_trace::live::{Operand, Operands, RawCall, Record, Stop};
 
 use crate::call::entries;
 use crate::cupti::Cupti;
+use crate::driver;
 use crate::functions::Location;
 use crate::native::{self, Module};
+use crate::nvtx;
 use crate::python;
 use crate::sink::{Refused, Sink};
 use crate::tables::Known;
@@ -113,7 +115,7 @@ pub fn start(cupti: Cupti) -> Result<(), String> {
         env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let process = Record::Process {
         pid: std::process::id(),
-        driver: 0,
+        driver: driver::version(),
         cupti: cupti.version(),
         command: &command.join(" "),
     };
@@ -218,9 +220,10 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
     let launch = name == "cuGraphLaunch" && !failed;
     let begins = name.starts_with("cuStreamBeginCapture");
     let wanted = begins || failed || !is_closed(windows()) || (!launch && left_outside());
-    let (mut python, mut addresses) = (None, Vec::new());
+    let (mut python, mut ranges, mut addresses) = (None, None, Vec::new());
     if wanted {
         python = python::stack();
+        ranges = nvtx::open();
         native::stack(&mut addresses);
     }
     let device = device(seen);
@@ -256,16 +259,25 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
         call.operands.set(Operand::Name, text.into());
     }
     call.python = python.map(|stack| recorder.text(&stack)).transpose()?;
+    call.ranges = ranges.map(|ranges| recorder.text(&ranges)).transpose()?;
     let unknown = !recorder.knows(&addresses);
     call.native = recorder.frames(addresses)?;
     recorder.write(&Record::Call(call))?;
     recorder.note_windows(name, result, operands.get(Operand::Stream));
+    drop(guard);
+    let again = |work: &dyn Fn(&mut Recorder) -> Result<(), Refused>| match RECORDER.lock() {
+        Ok(mut guard) => guard.as_mut().map_or(Ok(()), work),
+        Err(_) => Ok(()),
+    };
     if unknown {
-        drop(guard);
         let modules = native::modules();
-        if let Some(recorder) = RECORDER.lock().ok().as_deref_mut().and_then(Option::as_mut) {
-            recorder.define(modules)?;
-        }
+        again(&|recorder| recorder.define(&modules))?;
+    }
+    if name.starts_with("cuGraphInstantiate")
+        && let Some((graph, exec)) = operands.get(Operand::Graph).zip(operands.get(Operand::Exec))
+        && let Some(path) = driver::draw(graph)
+    {
+        again(&|recorder| recorder.write(&Record::Graph { exec, path: &path }))?;
     }
     Ok(())
 }
@@ -386,12 +398,12 @@ impl Recorder {
         self.modules.len() >= MOST_MODULES || addresses.iter().all(known)
     }
 
-    fn define(&mut self, modules: Vec<Module>) -> Result<(), Refused> {
+    fn define(&mut self, modules: &[Module]) -> Result<(), Refused> {
         for module in modules {
-            if !self.modules.contains(&module) {
-                let Module { start, end, bias, ref path } = module;
+            if !self.modules.contains(module) {
+                let Module { start, end, bias, ref path } = *module;
                 self.write(&Record::Module { start, end, bias, path })?;
-                self.modules.push(module);
+                self.modules.push(module.clone());
             }
         }
         Ok(())

@@ -28,6 +28,7 @@ fn built() -> &'static Path {
             assert!(built.expect("a C compiler, which Rust's linker needs as well").success());
         };
         cc(&["-shared", "-fPIC"], "cupti.c", "libcupti.so");
+        cc(&["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"], "cuda.c", "libcuda.so.1");
         cc(&["-rdynamic"], "program.c", "program");
         folder
     });
@@ -50,6 +51,7 @@ impl Run {
             .arg("7")
             .env("CUDA_INJECTION64_PATH", library())
             .env("PHONOGRAPH_CUPTI", built().join("libcupti.so"))
+            .env("FAKE_CUDA", built().join("libcuda.so.1"))
             .env("PHONOGRAPH_TRACE", folder.path().join("trace"))
             .envs(variables.iter().copied())
             .output()
@@ -134,6 +136,19 @@ fn calls_are_recorded_with_what_they_name() {
         .collect();
     assert!(from.iter().any(|path| path.ends_with("/program")), "{from:?}");
     assert_eq!(trace.device(&begin), Some(0));
+}
+
+#[test]
+fn graphs_are_drawn_where_they_are_instantiated() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = Run::of(&captures(), &[("PHONOGRAPH_GRAPHS", folder.path().to_str().unwrap())]);
+    run.ran_on();
+    let trace = run.trace();
+    assert_eq!(trace.driver, 13000);
+    let [(after, path)] = trace.drawings.as_slice() else { panic!("{:?}", trace.drawings) };
+    let call = &trace.script.calls[*after as usize - 1];
+    assert_eq!(trace.script.words(call), "cuGraphInstantiateWithFlags graph1 -> SUCCESS");
+    assert!(std::fs::read_to_string(path).unwrap().starts_with("digraph"));
 }
 
 #[test]

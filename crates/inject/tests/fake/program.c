@@ -95,6 +95,7 @@ static void *calls(void *file) {
 
 int main(int argc, char **argv) {
     const char *path = getenv("CUDA_INJECTION64_PATH"), *cupti = getenv("PHONOGRAPH_CUPTI");
+    if (getenv("FAKE_CUDA") && !dlopen(getenv("FAKE_CUDA"), RTLD_NOW)) return 6;
     void *fake = cupti ? dlopen(cupti, RTLD_NOW | RTLD_GLOBAL) : NULL;
     if (fake) fake_call = (void (*)(uint32_t, const void *, int, const char *))dlsym(fake, "fake_call");
     void *library = path ? dlopen(path, RTLD_NOW) : NULL;

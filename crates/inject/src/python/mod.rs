@@ -1,18 +1,23 @@
 //! The Python stack of the calling thread, without ever taking Python's lock.
 //!
-//! Python 3.11 and 3.12 export a function that is made for crashes: it writes the stack of a thread to a file, allocates nothing and
-//! takes no lock. Here the file is one in memory, so that nothing can block. Only the thread's own stack is asked for, which nobody
-//! else changes.
+//! Up to 3.12 most Pythons export a function that is made for crashes: it writes the stack of a thread to a file, allocates nothing
+//! and takes no lock. Here the file is one in memory, so that nothing can block. 3.13 publishes where its frames lie instead
+//! ([`frames`]). Other Pythons give no stack. Only the thread's own stack is asked for, which nobody else changes.
+
+mod frames;
+mod memory;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 
 type ThisThread = unsafe extern "C" fn() -> *mut c_void;
 type Dump = unsafe extern "C" fn(c_int, *mut c_void);
+
+use frames::Offsets;
 
 /// Longest stack that is kept, in bytes.
 const MOST: u64 = 1 << 14;
@@ -43,23 +48,34 @@ impl Symbol {
 }
 
 static THIS_THREAD: Symbol = Symbol::new(c"PyGILState_GetThisThreadState");
+static RUNTIME: Symbol = Symbol::new(c"_PyRuntime");
+static OFFSETS: OnceLock<Option<Offsets>> = OnceLock::new();
 static DUMP: Symbol = Symbol::new(c"_Py_DumpTraceback");
 
 /// The stack of the calling thread, innermost line first; `None` if it runs no Python, or one that does not tell.
 pub fn stack() -> Option<String> {
-    let (this, dump) = (THIS_THREAD.get()?, DUMP.get()?);
-    // SAFETY: these are the functions' types in every version that exports both.
-    let (this, dump) = unsafe {
-        (
-            std::mem::transmute::<*mut c_void, ThisThread>(this),
-            std::mem::transmute::<*mut c_void, Dump>(dump),
-        )
-    };
+    let this = THIS_THREAD.get()?;
+    // SAFETY: this is the function's type in every version.
+    let this = unsafe { std::mem::transmute::<*mut c_void, ThisThread>(this) };
     // SAFETY: needs no lock; null for a thread that Python does not know.
     let state = unsafe { this() };
     if state.is_null() {
         return None;
     }
+    match DUMP.get() {
+        Some(dump) => dumped(dump, state),
+        None => {
+            let runtime = RUNTIME.get()?;
+            let offsets = OFFSETS.get_or_init(|| Offsets::of(runtime.expose_provenance() as u64));
+            offsets.as_ref()?.stack(state.expose_provenance() as u64)
+        }
+    }
+}
+
+/// What Python's own function writes.
+fn dumped(dump: *mut c_void, state: *mut c_void) -> Option<String> {
+    // SAFETY: this is the function's type in every version that exports it.
+    let dump = unsafe { std::mem::transmute::<*mut c_void, Dump>(dump) };
     let mut shared = FILE.lock().ok()?;
     if shared.is_none() {
         *shared = memory_file();
