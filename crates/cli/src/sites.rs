@@ -160,5 +160,10 @@ pub fn shorten_kernels(trace: &mut Trace) {
 }
 
 fn kernel(name: &str) -> String {
-    display_name(name).chars().filter(|c| !c.is_control()).take(KERNEL).collect()
+    let shown = display_name(name);
+    let mut short: String = shown.chars().filter(|c| !c.is_control()).take(KERNEL).collect();
+    if shown.chars().nth(KERNEL).is_some() {
+        short.push('…');
+    }
+    short
 }

@@ -13,7 +13,17 @@ fn library() -> PathBuf {
 
 fn phonograph(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_phonograph"));
-    command.current_dir(folder).env("PHONOGRAPH_INJECT", library());
+    command.current_dir(folder);
+    command
+}
+
+/// The command with the library beside it, as it is installed.
+fn installed(folder: &Path) -> Command {
+    let command = folder.join("phonograph");
+    std::fs::copy(env!("CARGO_BIN_EXE_phonograph"), &command).unwrap();
+    std::fs::copy(library(), folder.join("libphonograph_inject.so")).unwrap();
+    let mut command = Command::new(command);
+    command.current_dir(folder);
     command
 }
 
@@ -55,7 +65,7 @@ call 515 0 - 0030000000000000 00100000aa000000
 fn trace(folder: &Path, cupti: &str) -> Output {
     build(folder);
     std::fs::write(folder.join("script"), SCRIPT).unwrap();
-    phonograph(folder)
+    installed(folder)
         .args(["trace", "-o", "out.trace", "--graphs", "graphs", "--", "./program", "script", "7"])
         .env("PHONOGRAPH_CUPTI", folder.join(cupti))
         .env("FAKE_CUDA", folder.join("libcuda.so.1"))
@@ -100,7 +110,7 @@ fn what_is_no_trace_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("empty"), "").unwrap();
     let check = |arguments: &[&str], said: &str| {
-        let output = phonograph(folder.path()).args(arguments).output().unwrap();
+        let output = installed(folder.path()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert_eq!(text(&output.stderr), format!("error: {said}\n"));
     };
@@ -110,4 +120,24 @@ fn what_is_no_trace_is_an_error() {
     );
     check(&["explain", "none"], "cannot read none: No such file or directory (os error 2)");
     check(&["trace", "--", "./none"], "cannot run ./none: No such file or directory (os error 2)");
+}
+
+/// PyTorch on an H200 (driver 580, CUDA 13.0, Python 3.12), recorded with `crates/inject/examples/mistakes.py` and `clean.py`.
+#[test]
+fn recorded_programs_are_explained() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let mut traces: Vec<_> =
+        std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().path()).collect();
+    traces.sort();
+    assert_eq!(traces.len(), 10, "{traces:?}");
+    for path in traces {
+        let output = phonograph(&data).arg("explain").arg(&path).output().unwrap();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let name = name.strip_suffix(".trace.gz").unwrap();
+        let wrong = !["bert", "resnet", "pageable"].contains(&name);
+        assert_eq!(output.status.code(), Some(wrong.into()), "{output:?}");
+        insta::with_settings!({ omit_expression => true }, {
+            insta::assert_snapshot!(name, text(&output.stdout));
+        });
+    }
 }

@@ -130,7 +130,9 @@ impl Finding {
                     span.label
                 ),
             );
-            for place in site(span.call) {
+            // Where the earlier calls were made is told in one line each.
+            let places = if mark == '^' { usize::MAX } else { 1 };
+            for place in site(span.call).into_iter().take(places) {
                 line(out, format_args!("{blank} {gutter}|{off}     {place}"));
             }
             before = Some(span);

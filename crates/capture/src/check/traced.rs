@@ -66,6 +66,12 @@ pub fn check_trace(trace: &Trace) -> Traced {
     for finding in report.findings.iter_mut().filter(|finding| finding.code == "X1") {
         blame_the_model(trace, finding);
     }
+    for finding in &mut report.findings {
+        let stack = trace.python(&trace.sites[finding.at.call.index()]);
+        if stack.is_some_and(|stack| stack.contains("torch")) {
+            finding.help.extend(in_pytorch(finding.code).map(str::to_owned));
+        }
+    }
     let uses = Uses::of(trace);
     let launches: Vec<u64> = report
         .graphs
@@ -75,8 +81,13 @@ pub fn check_trace(trace: &Trace) -> Traced {
     let mut more = uses.updates(trace);
     more.extend(recaptured(trace, &report.graphs, &launches));
     if trace.stop == Some(Stop::Ended) {
-        let idle =
-            report.graphs.iter().filter(|graph| graph.name.is_some_and(|name| uses.is_idle(name)));
+        // A program that met an error in a capture has its reasons not to launch it.
+        let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
+        let met: FxHashSet<CallIndex> =
+            errors.flat_map(|finding| finding.chain.iter().map(|span| span.call)).collect();
+        let idle = report.graphs.iter().filter(|graph| {
+            graph.name.is_some_and(|name| uses.is_idle(name) && !met.contains(&graph.begun))
+        });
         more.extend(idle.map(|graph| never_launched(trace, graph)));
     }
     report.findings.extend(more);
@@ -93,6 +104,32 @@ pub fn check_trace(trace: &Trace) -> Traced {
 
 fn begins(function: Function) -> bool {
     matches!(function, Function::StreamBeginCapture | Function::StreamBeginCaptureToGraph)
+}
+
+/// The remedy in PyTorch's words.
+fn in_pytorch(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "R12" | "R22" => {
+            "in PyTorch, `.item()`, `.cpu()`, `.tolist()`, `print(tensor)`, `if tensor:`, `nonzero` and masks as indices wait like this: keep the value \
+             on the device and read it after `graph.replay()`"
+        }
+        "R9d" => {
+            "in PyTorch, `torch.cuda.current_stream().wait_stream(side)` at the end of the `with torch.cuda.graph(…)` block"
+        }
+        "R16b" => {
+            "in PyTorch, `stream.wait_event(…)` or `stream.wait_stream(…)` before the `with torch.cuda.graph(…, stream=stream)` block"
+        }
+        "R20" => {
+            "in PyTorch, `torch.cuda.graph(…, capture_error_mode=\"thread_local\")` lets other threads allocate, as data loaders do"
+        }
+        "R18" | "W1" => {
+            "in PyTorch, `torch.cuda.Stream()` is nonblocking, and work belongs to the stream of the enclosing `with torch.cuda.stream(…)`"
+        }
+        "W3" => {
+            "in PyTorch, `tensor.pin_memory()` of a tensor that lives as long as the graph, copied with `non_blocking=True`"
+        }
+        _ => return None,
+    })
 }
 
 /// A disagreement is a fault of this program: what leads to it is what repairs it.
