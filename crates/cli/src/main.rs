@@ -1,12 +1,14 @@
 //! The `phonograph` command: look at task graphs, plan them, replay them.
 //!
-//! Exit codes: 0 if all is well, 1 if the answer is no (a replay, call or update failed), 2 for bad input or use.
+//! Exit codes: 0 if all is well, 1 if the answer is no (a replay, call or update failed), 2 for bad input or use; `trace` passes on that
+//! of the program it ran.
 
 mod check;
 mod conformance;
 mod costs;
 mod diff;
 mod doctor;
+mod explain;
 mod generate;
 mod input;
 mod optimize;
@@ -16,6 +18,9 @@ mod planning;
 mod record;
 mod run;
 mod show;
+mod sites;
+mod symbols;
+mod trace;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
@@ -55,6 +60,10 @@ enum Command {
     Diff(diff::Args),
     /// Run a script of driver calls through the stream-capture model and explain what fails.
     Check(check::Args),
+    /// Run a CUDA program and record which driver calls its captures and graphs are made of.
+    Trace(trace::Args),
+    /// Which call broke a traced program's capture, where it was made, why it is refused and what to do.
+    Explain(explain::Args),
     /// Compare the model with recorded answers of a driver.
     Conformance(conformance::Args),
     /// What works on this machine.
@@ -70,6 +79,8 @@ enum Command {
 enum Answer {
     Yes,
     No,
+    /// As the program that was run.
+    Exit(u8),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +94,8 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions { shell } => {
@@ -94,6 +107,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Exit(code)) => ExitCode::from(code),
         Err(error) => {
             // Nothing is left to report to if standard error itself is gone.
             if writeln!(io::stderr(), "error: {error:#}").is_err() {
