@@ -17,12 +17,13 @@ use crate::lower;
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::nvrtc::{Nvrtc, NvrtcError, Program};
-use crate::stream::{Event, Stream};
+use crate::order::{Order, Turn};
+use crate::stream::Stream;
 
 /// CUDA devices as a backend.
 ///
-/// Launches of one `Cuda` follow one another, on whatever streams they are issued, and reading or writing memory waits
-/// for them: what a program sees is what running one after another gives.
+/// What a program sees is what running launches one after another gives: on whatever streams they are issued, those that
+/// touch the same memory follow one another, and reading or writing memory waits for all of them. Others may overlap.
 ///
 /// ```
 /// use phonograph_cuda::{Bindings, Cuda};
@@ -57,8 +58,7 @@ pub struct Cuda {
     kernels: Kernels,
     owner: Arc<Owner>,
     stream: Stream,
-    /// Where the last launch was issued.
-    last: Option<Stream>,
+    order: Order,
 }
 
 impl Cuda {
@@ -95,7 +95,7 @@ impl Cuda {
             devices,
             kernels: Kernels { cache: KernelCache::of_user(), loaded: FxHashMap::default() },
             owner: Arc::new(Owner),
-            last: None,
+            order: Order::default(),
         })
     }
 
@@ -182,12 +182,15 @@ impl Cuda {
             devices: &self.devices,
             kernels: &mut self.kernels,
             owner: &self.owner,
+            everything: &self.order.everything,
         };
         let mut exec = lower::instantiate(target, graph, schedule, bindings)?;
-        // What launches wait for includes this.
-        self.order(&self.stream.clone())?;
-        exec.executable.upload(&self.stream)?;
+        // The first launch follows this as launches follow one another.
+        exec.front.turn = self.order.follow(&self.stream, &[exec.itself()])?;
+        exec.front.executable.upload(&self.stream)?;
         exec.last = Some(self.stream.clone());
+        // It was ordered after nothing that it touches.
+        exec.front.turn = Turn::default();
         Ok(exec)
     }
 
@@ -200,16 +203,31 @@ impl Cuda {
         exec.finish()
     }
 
-    /// Issues a run of the graph to the stream, after all launches so far, and returns at once.
+    /// Issues a run of the graph to the stream and returns at once. It runs after all launches so far that touch what this
+    /// one changes or change what it touches, and after those of the same graph; others may run at the same time. A graph
+    /// with work of unknown effects runs after all, and all after it.
     ///
     /// # Errors
     /// [`ReplayError`] for what is found before the launch; what a node could not do is said by [`finish`](Self::finish).
     pub fn launch(&mut self, exec: &mut Exec, stream: &Stream) -> Result<(), ReplayError> {
+        if exec.front.pending || !self.order.continues(exec.front.turn, stream) {
+            self.prepare(exec, stream)?;
+        }
+        Ok(exec.front.executable.launch(stream)?)
+    }
+
+    /// Makes a launch on the stream possible that is not just another one of the same.
+    #[cold]
+    fn prepare(&mut self, exec: &mut Exec, stream: &Stream) -> Result<(), ReplayError> {
         if !Arc::ptr_eq(&exec.owner, &self.owner) {
             return Err(ReplayError::OtherDevice);
         }
-        self.order(stream)?;
-        exec.launch(stream)
+        if !self.order.continues(exec.front.turn, stream) {
+            let turn = self.order.follow(stream, &exec.touches())?;
+            exec.front.turn = turn;
+            exec.last = Some(stream.clone());
+        }
+        exec.settle(stream)
     }
 
     /// Waits for the graph's launches so far.
@@ -218,21 +236,6 @@ impl Cuda {
     /// [`ReplayError::Node`] for the first thing that a node could not do since this was last asked.
     pub fn finish(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
         exec.finish()
-    }
-
-    /// Makes `stream` wait for what was issued to another one before.
-    fn order(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        match &self.last {
-            Some(last) if last.is(stream) => return Ok(()),
-            Some(last) => {
-                let event = Event::new(last.device())?;
-                event.record(last)?;
-                stream.wait(&event)?;
-            }
-            None => {}
-        }
-        self.last = Some(stream.clone());
-        Ok(())
     }
 }
 

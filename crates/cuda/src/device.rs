@@ -296,7 +296,7 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    fn new(context: CUcontext) -> Result<Self, DriverError> {
+    pub fn new(context: CUcontext) -> Result<Self, DriverError> {
         // Asking is several times cheaper than pushing, and where a program keeps to one context it is all that is needed.
         let mut present = ptr::null_mut();
         // SAFETY: the driver is initialised.

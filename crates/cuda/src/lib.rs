@@ -19,10 +19,11 @@
 //! - An event that was never recorded does not hold up who waits for it, as the driver has it.
 //! - A node that fails (a row number out of range, a host function's error) does not stop the others.
 //! - A body of a conditional cannot hold host calls, events or allocations.
-//! - Launches of one [`Cuda`] follow one another; graphs do not overlap.
+//! - Launches that touch the same memory follow one another; others may overlap on different streams.
 //! - A driver that is newer than the bindings may answer with an error code that they do not know.
 
 mod bindings;
+mod block;
 mod cache;
 mod cuda;
 mod device;
@@ -34,6 +35,8 @@ mod lower;
 mod memory;
 mod module;
 mod nvrtc;
+mod order;
+mod pool;
 mod stream;
 #[cfg(test)]
 mod stub;
@@ -50,4 +53,5 @@ pub use memory::{Memory, MemoryError};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};
 pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+pub use pool::{Pool, PoolError};
 pub use stream::{Event, Stream};

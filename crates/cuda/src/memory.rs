@@ -14,6 +14,7 @@ use phonograph_runtime::cpu::kernels::Element;
 
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
+use crate::order::Uses;
 
 /// What memory carries to be told from that of another [`Cuda`](crate::Cuda).
 #[derive(Debug)]
@@ -29,6 +30,8 @@ struct Allocation {
     address: u64,
     bytes: u64,
     on_host: bool,
+    /// The launches that touched it last.
+    uses: Uses,
 }
 
 /// Why memory could not be read or written as asked.
@@ -77,6 +80,7 @@ impl Memory {
             address,
             bytes,
             on_host: false,
+            uses: Uses::default(),
         }));
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
         unsafe {
@@ -102,7 +106,8 @@ impl Memory {
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
         let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        Ok(Self(Arc::new(Allocation { device, owner, address, bytes, on_host: true })))
+        let uses = Uses::default();
+        Ok(Self(Arc::new(Allocation { device, owner, address, bytes, on_host: true, uses })))
     }
 
     /// Size in bytes.
@@ -180,6 +185,11 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// The launches that touched it last.
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.0.uses
     }
 
     /// Whether it was made by the same [`Cuda`](crate::Cuda).

@@ -7,3 +7,4 @@ mod compile;
 mod handles;
 mod host;
 mod nodes;
+mod replay;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use phonograph_graph::{BinaryOp, CompareOp, DType, Expr, Op, Scalar, UnaryOp, ValueId};
 
-use super::{prelude, raw, value};
+use super::{prelude, value};
 
 /// An expression in its surroundings.
 pub(super) struct Code<'a> {
@@ -67,11 +67,6 @@ pub(super) fn prelude<'a>(exprs: impl IntoIterator<Item = &'a Expr>, words: usiz
     } else {
         prelude::with_words(words)
     }
-}
-
-/// The declarations of parameters for scalars of these types.
-pub(super) fn scalars(types: impl Iterator<Item = DType>) -> String {
-    types.enumerate().fold(String::new(), |list, (at, t)| format!("{list}{} p{at}, ", raw(t)))
 }
 
 /// Whether an operation is a call of a function that not every source has.

@@ -35,6 +35,7 @@ mod code;
 mod condition;
 mod elementwise;
 mod matmul;
+mod params;
 mod prelude;
 mod reduce;
 mod rows;
@@ -43,6 +44,7 @@ mod space;
 use phonograph_graph::{Arg, DType, FusedKernel, KernelNode, KernelRef, LibraryKernel, View};
 
 pub use condition::set_condition;
+use params::Params;
 
 /// The name of the function in every source.
 pub const ENTRY: &str = "phonograph_kernel";
@@ -63,7 +65,7 @@ pub struct CudaKernel {
 /// A parameter of a generated kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Param {
-    /// The address of the first element of a view.
+    /// The address of the first element of a view. These come in the order of the node's arguments.
     View(View),
     /// The value of a scalar argument of the node: its number among the arguments, and its type.
     Scalar(usize, DType),
@@ -106,31 +108,38 @@ pub enum CudaError {
 /// # Errors
 /// [`CudaError`] for a kernel by name, and for operands that no device can address.
 pub fn kernel(node: &KernelNode) -> Result<CudaKernel, CudaError> {
-    kernel_with_id(node, 0)
+    kernel_with(node, 0, &|_| false)
 }
 
-/// As [`kernel`], for a node that notes its faults under this number.
-pub fn kernel_with_id(node: &KernelNode, id: u32) -> Result<CudaKernel, CudaError> {
-    let views: Vec<View> = node
-        .args
-        .iter()
-        .filter_map(|arg| match arg {
-            Arg::View(view, _) => Some(*view),
-            _ => None,
-        })
-        .collect();
+/// As [`kernel`], for a node that notes its faults under this number, and some of whose arguments, by their numbers, are
+/// *indirect*: what stands for such a one is the address of a 64-bit word in device memory. The word holds what the
+/// parameter would be otherwise, a scalar in its first bytes.
+pub fn kernel_with(
+    node: &KernelNode,
+    id: u32,
+    indirect: &dyn Fn(usize) -> bool,
+) -> Result<CudaKernel, CudaError> {
+    let (mut views, mut indirect_views, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, arg) in node.args.iter().enumerate() {
+        match arg {
+            Arg::View(view, _) => {
+                views.push(*view);
+                indirect_views.push(indirect(at));
+            }
+            Arg::Scalar(_) | Arg::Slot(_) => scalars.push((at, indirect(at))),
+            Arg::Region(..) => {}
+        }
+    }
     for (index, view) in views.iter().enumerate() {
         if !view.offset.is_multiple_of(view.dtype.size()) {
             let (offset, dtype) = (view.offset, view.dtype);
             return Err(CudaError::Misaligned { index, offset, dtype });
         }
     }
-    let scalars = node.args.iter().enumerate();
-    let scalars = scalars.filter(|(_, arg)| matches!(arg, Arg::Scalar(_) | Arg::Slot(_)));
-    let scalars: Vec<usize> = scalars.map(|(index, _)| index).collect();
+    let params = Params::new(&views, &indirect_views, &scalars);
     let library = match &node.kernel {
         KernelRef::Named(name) => return Err(CudaError::Named(name.to_string())),
-        KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, &views, &scalars)),
+        KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, params)),
         KernelRef::Library(library) => {
             &FusedKernel { library: *library, before: None, after: None }
         }
@@ -138,19 +147,11 @@ pub fn kernel_with_id(node: &KernelNode, id: u32) -> Result<CudaKernel, CudaErro
     };
     Ok(match library.library {
         LibraryKernel::Reduce { op, axis } => {
-            reduce::kernel(library, op, usize::from(axis), &views, &scalars)?
+            reduce::kernel(library, op, usize::from(axis), params)?
         }
-        LibraryKernel::MatMul => matmul::kernel(library, &views, &scalars),
-        LibraryKernel::Gather => rows::gather(&views, id),
-        LibraryKernel::ScatterAdd => rows::scatter_add(&views, id),
-    })
-}
-
-/// The declarations of parameters for tensors, of which so many are only read: `x0`, `x1`, ….
-fn tensors(views: &[View], reads: usize) -> String {
-    views.iter().enumerate().fold(String::new(), |list, (at, view)| {
-        let only = if at < reads { "const " } else { "" };
-        format!("{list}{only}{} *x{at}, ", raw(view.dtype))
+        LibraryKernel::MatMul => matmul::kernel(library, params),
+        LibraryKernel::Gather => rows::gather(params, id),
+        LibraryKernel::ScatterAdd => rows::scatter_add(params, id),
     })
 }
 

@@ -11,11 +11,12 @@
 //! Work before a reduction computes each element where it is wanted, once; work after it is done to a result by the thread
 //! that has it.
 
-use phonograph_graph::{DType, FusedKernel, ReduceOp, View};
+use phonograph_graph::{DType, FusedKernel, ReduceOp};
 
 use super::code::{self, Code, asks_for_positions};
+use super::params::Params;
 use super::space::{Space, THREADS, strides};
-use super::{CudaError, CudaKernel, ENTRY, Param, raw, tensors};
+use super::{CudaError, CudaKernel, ENTRY, raw};
 
 const CHUNK: u64 = 1024;
 /// The most warps that share an output.
@@ -25,9 +26,9 @@ pub(super) fn kernel(
     fused: &FusedKernel,
     op: ReduceOp,
     axis: usize,
-    views: &[View],
-    scalars: &[usize],
+    mut params: Params<'_>,
 ) -> Result<CudaKernel, CudaError> {
+    let views = params.views;
     let library = fused.library_operands(views).expect("checked when the graph was built");
     let (input, output) = (&library[0], &library[1]);
     let length = input.shape().extents()[axis];
@@ -129,22 +130,20 @@ pub(super) fn kernel(
         .replace("$FINISH", &finish);
     let prelude = code::prelude(exprs(), words.len());
     let fold = fold(op, input.dtype);
-    let (tensors, scalar_list) =
-        (tensors(views, at.before_outputs.start), code::scalars(fused.params()));
+    params.tensors(at.before_outputs.start);
+    params.scalars(fused.params());
+    let (declared, start, params) = params.finish(words);
     let index = space.index;
     let source = format!(
         "{prelude}{fold}{TREE}
-extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({tensors}{scalar_list}Words s) {{
-    enter();
+extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({declared}) {{
+{start}
     typedef {index} Index;
     const Index n = (Index)s.w[0];
     const u64 length = s.w[{at_length}];
 {body}}}
 "
     );
-    let mut params: Vec<Param> = views.iter().map(|view| Param::View(*view)).collect();
-    params.extend(fused.params().zip(scalars).map(|(t, &at)| Param::Scalar(at, t)));
-    params.push(Param::Words(words));
     Ok(CudaKernel { source, blocks, threads, params })
 }
 
