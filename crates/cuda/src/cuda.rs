@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceError};
 use crate::error::{DriverError, Version};
 use crate::exec::{Exec, ReplayError};
 use crate::loader::Driver;
-use crate::lower;
+use crate::lower::{self, Blas};
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::nvrtc::{Nvrtc, NvrtcError, Program};
@@ -56,6 +56,7 @@ pub struct Cuda {
     driver: Version,
     devices: Vec<Device>,
     kernels: Kernels,
+    blas: Blas,
     owner: Arc<Owner>,
     stream: Stream,
     order: Order,
@@ -94,6 +95,7 @@ impl Cuda {
             stream: Stream::new(first)?,
             devices,
             kernels: Kernels { cache: KernelCache::of_user(), loaded: FxHashMap::default() },
+            blas: Blas::new(),
             owner: Arc::new(Owner),
             order: Order::default(),
         })
@@ -102,6 +104,13 @@ impl Cuda {
     /// Keeps compiled kernels in this cache instead of the user's.
     pub fn with_cache(mut self, cache: KernelCache) -> Self {
         self.kernels.cache = cache;
+        self
+    }
+
+    /// Has matrix products computed by generated kernels even where there is cuBLAS. [`Exec::products`] says what computes
+    /// each.
+    pub fn without_cublas(mut self) -> Self {
+        self.blas.wanted = false;
         self
     }
 
@@ -182,6 +191,7 @@ impl Cuda {
             devices: &self.devices,
             kernels: &mut self.kernels,
             owner: &self.owner,
+            blas: &mut self.blas,
             everything: &self.order.everything,
         };
         let mut exec = lower::instantiate(target, graph, schedule, bindings)?;

@@ -18,9 +18,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::block::{Block, WordId};
+use crate::cublas::Handle;
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Executable, Graph};
+use crate::lower::ProductBy;
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::Function;
 use crate::order::{self, Turn, Uses};
@@ -167,6 +169,8 @@ pub struct Exec {
     pub(crate) ops: Vec<Op>,
     /// The functions that its kernels run.
     pub(crate) _functions: Vec<Function>,
+    /// What its products were captured through.
+    pub(crate) _blas: Vec<Arc<Mutex<Handle>>>,
     pub(crate) block: Option<Block>,
     /// The operations that changed since the last launch.
     pub(crate) changed: Vec<OpId>,
@@ -181,6 +185,8 @@ pub struct Exec {
     pub(crate) uses: Uses,
     /// Launches of all executables of its backend.
     pub(crate) everything: Arc<Uses>,
+    /// What computes each matrix product.
+    pub(crate) products: Vec<(NodePath, ProductBy)>,
     pub(crate) pointer_slots: FxHashMap<BufferId, PointerSlot>,
     /// The pointer slots without memory.
     pub(crate) unbound: BTreeSet<BufferId>,
@@ -256,6 +262,11 @@ impl Exec {
     /// An event that the graph records or waits for.
     pub fn event(&self, id: EventId) -> Option<&Event> {
         self.events.get(&id)
+    }
+
+    /// Each matrix product, with what computes it.
+    pub fn products(&self) -> &[(NodePath, ProductBy)] {
+        &self.products
     }
 
     /// Sets a scalar slot for the replays to come. O(uses of the slot).
@@ -344,7 +355,7 @@ impl Exec {
     /// neighbours are ordered as before.
     ///
     /// # Errors
-    /// [`SetError::NotDisableable`] for nodes other than kernels, copies and fills.
+    /// [`SetError::NotDisableable`] for nodes other than kernels, copies and fills, and for products by cuBLAS.
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), SetNodeError> {
         let nodes = self.switches.get(node.index()).ok_or(SetError::UnknownNode(node))?;
         let nodes = nodes.as_ref().ok_or(SetError::NotDisableable(node))?;

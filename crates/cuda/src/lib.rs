@@ -25,6 +25,7 @@
 mod bindings;
 mod block;
 mod cache;
+mod cublas;
 mod cuda;
 mod device;
 mod error;
@@ -37,6 +38,7 @@ mod module;
 mod nvrtc;
 mod order;
 mod pool;
+mod spin;
 mod stream;
 #[cfg(test)]
 mod stub;
@@ -44,14 +46,17 @@ mod symbols;
 
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
+pub use cublas::{Cublas, CublasError};
 pub use cuda::{CompileError, Cuda};
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
 pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
+pub use lower::ProductBy;
 pub use memory::{Memory, MemoryError};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};
 pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
 pub use pool::{Pool, PoolError};
+pub use spin::Spin;
 pub use stream::{Event, Stream};

@@ -9,11 +9,13 @@
 //!   and of kernels by name, whose nodes' parameters the driver changes.
 //! - *weak*: a chain of 1000 generated kernels with programmatic edges, and the same launches captured.
 //! - *elementwise*: eight operations as one kernel, by hand, and one by one.
+//! - *library*: matrix products by cuBLAS and by generated kernels; sums of everything.
 //! - *pool*: two instances on two streams.
 
 mod build;
 mod elementwise;
 mod launch;
+mod library;
 mod pool;
 mod raw;
 mod slots;
@@ -45,6 +47,10 @@ fn main() -> Outcome {
     }
     if is_wanted("elementwise") {
         elementwise::table(&mut cuda)?;
+    }
+    if is_wanted("library") {
+        library::products(&mut cuda)?;
+        library::sums(&mut cuda)?;
     }
     if is_wanted("pool") {
         pool::table(&mut cuda)?;

@@ -13,6 +13,7 @@ use phonograph_graph::{
 use phonograph_kernels::cuda::{self, CudaKernel, FAULT_WORDS, Param};
 use smallvec::{SmallVec, smallvec};
 
+use super::product::is_product;
 use super::{Base, Lowering, Scope};
 use crate::bindings::InstantiateError;
 use crate::cuda::CompileError;
@@ -106,6 +107,11 @@ impl Lowering<'_> {
         match &node.kernel {
             KernelRef::Named(name) => self.named(scope, id, name, node, after),
             KernelRef::Elementwise(_) | KernelRef::Library(_) | KernelRef::Fused(_) => {
+                if is_product(&node.kernel)
+                    && let Some(nodes) = self.product(scope, id, node, after)?
+                {
+                    return Ok(nodes);
+                }
                 self.generated(scope, id, node, after)
             }
         }
@@ -226,6 +232,13 @@ impl Lowering<'_> {
                     }
                 }],
                 Param::Words(words) => SmallVec::from_slice(words),
+                Param::Scratch(bytes) => {
+                    let device = recipe.function.device();
+                    let memory = Memory::on_device(self.target.owner, device, *bytes)?;
+                    let address = memory.address();
+                    self.arenas.push(memory);
+                    smallvec![address]
+                }
                 Param::FaultLock => smallvec![self.faults.as_ref().map_or(0, |f| f.lock.address())],
                 Param::FaultRecord => {
                     smallvec![self.faults.as_ref().map_or(0, |f| f.record.address())]
@@ -328,7 +341,7 @@ impl Lowering<'_> {
     }
 
     /// An element that is not aligned would end the process's use of the device.
-    fn check_aligned(
+    pub(super) fn check_aligned(
         &self,
         scope: &Scope<'_>,
         id: NodeId,

@@ -8,6 +8,7 @@
 
 mod control;
 mod kernel;
+mod product;
 mod transfer;
 mod words;
 
@@ -28,6 +29,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::bindings::{Bindings, InstantiateError};
+use crate::cublas::Handle;
 use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::{DriverError, Version};
@@ -40,12 +42,16 @@ use crate::module::Function;
 use crate::order::{Turn, Uses};
 use crate::stream::Event;
 
+pub(crate) use product::Blas;
+pub use product::ProductBy;
+
 /// What lowering works with, of the [`Cuda`](crate::Cuda) that it is for.
 pub(crate) struct Target<'a> {
     pub driver: Version,
     pub devices: &'a [Device],
     pub kernels: &'a mut Kernels,
     pub owner: &'a Arc<Owner>,
+    pub blas: &'a mut Blas,
     /// Launches of all executables.
     pub everything: &'a Arc<Uses>,
 }
@@ -82,6 +88,8 @@ pub(crate) fn instantiate(
         host_fault: Arc::default(),
         named: FxHashMap::default(),
         recipes: FxHashMap::default(),
+        products: Vec::new(),
+        blas: Vec::new(),
         functions: FxHashMap::default(),
         words: words::Words::default(),
         changeable: false,
@@ -111,10 +119,13 @@ pub(crate) fn instantiate(
     }
     let executable = Executable::new(&driver_graph, u64::from(flags))
         .map_err(|refused| scope.explain(refused))?;
-    let switches = graph.nodes().iter().zip(scope.ends).map(|(node, ends)| {
+    let by_cublas = lowering.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
+    let graphs: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
+    let switches = graph.node_ids().zip(scope.ends).map(|(id, ends)| {
+        let kind = &graph.node(id).kind;
         let can_be_disabled =
-            matches!(node.kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
-        can_be_disabled.then_some(ends)
+            matches!(kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
+        (can_be_disabled && !graphs.contains(&id)).then_some(ends)
     });
     let block = lowering.block()?;
     let slots = lowering.pointer_slots.iter();
@@ -126,6 +137,8 @@ pub(crate) fn instantiate(
         changed: Vec::new(),
         retired: Vec::new(),
         front,
+        products: lowering.products,
+        _blas: lowering.blas,
         written,
         is_opaque,
         uses: Uses::default(),
@@ -278,6 +291,8 @@ struct Lowering<'a> {
     /// The functions that nodes launch, by their handles.
     functions: FxHashMap<CUfunction, Function>,
     words: words::Words,
+    products: Vec<(NodePath, ProductBy)>,
+    blas: Vec<Arc<Mutex<Handle>>>,
     /// Whether the operation that comes next has a parameter that changes.
     changeable: bool,
     has_priorities: bool,

@@ -70,7 +70,7 @@ fn on_host(case: &Case, indirect: bool) -> Option<Vec<Vec<u8>>> {
                 vec![memory[at].as_mut_ptr() as usize as u64 + view.offset]
             }
             Param::Words(words) => words.clone(),
-            Param::Scalar(..) | Param::FaultLock | Param::FaultRecord => {
+            Param::Scalar(..) | Param::Scratch(_) | Param::FaultLock | Param::FaultRecord => {
                 unreachable!("these expressions have no other parameters")
             }
         })

@@ -71,6 +71,9 @@ pub enum Param {
     Scalar(usize, DType),
     /// A structure of 64-bit words: counts, extents, strides.
     Words(Vec<u64>),
+    /// The address of so many bytes of device memory, aligned to 16, that are the node's alone; zeros before the first launch,
+    /// and left as they are between launches.
+    Scratch(u64),
     /// The address of a 32-bit word in device memory, 0 until the first fault: who sets it writes the record.
     FaultLock,
     /// The address of the record in which a kernel notes what it could not do; see [`FAULT_WORDS`]. It may be in host
