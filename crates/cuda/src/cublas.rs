@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{CUgraph, CUstream, CUstreamCaptureMode};
 use libloading::Library;
 
-use crate::device::Device;
+use crate::device::{Device, begin_capture};
 use crate::error::{DriverError, call, log_drop};
 use crate::loader::{function, library_names, open};
 use crate::stream::Stream;
@@ -218,6 +218,7 @@ impl Handle {
             (self.cublas.set_workspace)(self.handle, to, WORKSPACE as usize)
         })?;
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let _capturing = begin_capture();
         // SAFETY: the stream lives, and nobody else uses it.
         unsafe { call!(cuStreamBeginCapture_v2(self.stream.handle(), mode)) }?;
         let issued = self.issue(&product.by_columns());

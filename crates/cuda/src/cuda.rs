@@ -158,11 +158,13 @@ impl Cuda {
         memory.write(values)
     }
 
-    fn settle(&self, memory: &Memory) -> Result<(), MemoryError> {
+    fn settle(&mut self, memory: &Memory) -> Result<(), MemoryError> {
         if !memory.belongs_to(&self.owner) {
             return Err(MemoryError::OtherDevice);
         }
-        Ok(self.devices.iter().try_for_each(Device::synchronize)?)
+        self.devices.iter().try_for_each(Device::synchronize)?;
+        self.order.waited_for_all();
+        Ok(())
     }
 
     /// Compiles a kernel of the user's for the first device, as C++17. `name` is the function's, as `extern "C"` declares
@@ -210,7 +212,7 @@ impl Cuda {
     /// [`ReplayError::Node`] for what a node could not do; the others have run, and the graph can be replayed again.
     pub fn replay(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
         self.launch(exec, &self.stream.clone())?;
-        exec.finish()
+        self.finish(exec)
     }
 
     /// Issues a run of the graph to the stream and returns at once. It runs after all launches so far that touch what this
@@ -245,7 +247,14 @@ impl Cuda {
     /// # Errors
     /// [`ReplayError::Node`] for the first thing that a node could not do since this was last asked.
     pub fn finish(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
-        exec.finish()
+        if !Arc::ptr_eq(&exec.owner, &self.owner) {
+            return Err(ReplayError::OtherDevice);
+        }
+        exec.wait()?;
+        if let Some(stream) = &exec.last {
+            self.order.waited_for(stream);
+        }
+        exec.take_fault()
     }
 }
 

@@ -442,7 +442,7 @@ impl Exec {
     }
 
     /// Waits for the runs issued so far.
-    fn wait(&mut self) -> Result<(), DriverError> {
+    pub(crate) fn wait(&mut self) -> Result<(), DriverError> {
         if let Some(stream) = &self.last {
             stream.synchronize()?;
         }
@@ -450,9 +450,8 @@ impl Exec {
         Ok(())
     }
 
-    /// Waits for the runs issued so far and reports the first fault among them.
-    pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
-        self.wait()?;
+    /// The first fault among the runs so far, all of which are over.
+    pub(crate) fn take_fault(&mut self) -> Result<(), ReplayError> {
         let row = self.faults.as_ref().map_or(Ok(None), Faults::take)?;
         let host = self.host_fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         match row.or(host) {

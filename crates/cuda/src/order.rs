@@ -60,6 +60,8 @@ struct Lane {
     reached: Option<Event>,
     /// Of its last launch.
     turn: Turn,
+    /// The turn up to which everything on it is known to be complete.
+    complete: Turn,
     /// Of each other stream, the turn up to which this one waits for it.
     seen: FxHashMap<LaneId, Turn>,
 }
@@ -112,7 +114,7 @@ impl Order {
             let Some(&turn) = needed.get(&self.lanes[there].id) else { continue };
             let id = self.lanes[there].id;
             let seen = self.lanes[here].seen.get(&id).copied().unwrap_or_default();
-            if there == here || seen >= turn {
+            if there == here || seen.max(self.lanes[there].complete) >= turn {
                 continue;
             }
             let Lane { reached, stream: other, turn: last, .. } = &mut self.lanes[there];
@@ -145,6 +147,21 @@ impl Order {
         Ok(turn)
     }
 
+    /// Everything issued to the stream so far has been waited for. That ends its turn: a launch after this is not complete.
+    pub fn waited_for(&mut self, stream: &Stream) {
+        self.current.take_if(|now| now.stream.is(stream));
+        let mut lanes = self.lanes.iter_mut();
+        if let Some(lane) = lanes.find(|lane| lane.stream.is(stream)) {
+            lane.complete = lane.turn;
+        }
+    }
+
+    /// Everything issued so far has been waited for.
+    pub fn waited_for_all(&mut self) {
+        self.current = None;
+        self.lanes.iter_mut().for_each(|lane| lane.complete = lane.turn);
+    }
+
     /// The place of a stream among the lanes.
     fn lane(&mut self, stream: &Stream) -> Result<usize, DriverError> {
         if let Some(at) = self.lanes.iter().position(|lane| lane.stream.is(stream)) {
@@ -157,8 +174,8 @@ impl Order {
             self.lanes.retain(|lane| lane.stream.is_shared());
         }
         let (id, stream) = (LaneId(next()), stream.clone());
-        let (turn, seen) = (Turn::default(), FxHashMap::default());
-        self.lanes.push(Lane { id, stream, reached: None, turn, seen });
+        let (turn, complete, seen) = (Turn::default(), Turn::default(), FxHashMap::default());
+        self.lanes.push(Lane { id, stream, reached: None, turn, complete, seen });
         Ok(self.lanes.len() - 1)
     }
 }

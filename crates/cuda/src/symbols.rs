@@ -43,6 +43,7 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuGraphNodeSetEnabled",
     "cuGraphUpload",
     "cuInit",
+    "cuLaunchKernel",
     "cuMemAllocFromPoolAsync",
     "cuMemFreeAsync",
     "cuMemFreeHost",

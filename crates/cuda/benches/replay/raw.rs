@@ -5,7 +5,8 @@ use std::ptr;
 use std::time::Instant;
 
 use cudarc::driver::sys::{
-    self, CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstreamCaptureMode,
+    self, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphEdgeData,
+    CUgraphExec, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUresult, CUstreamCaptureMode,
 };
 use phonograph_cuda::{Device, Event, Function, Stream};
 
@@ -86,8 +87,14 @@ impl Raw {
         Self::ready(device, graph, stream, start)
     }
 
-    /// A chain made node by node.
-    pub fn built(device: &Device, empty: &Function, stream: &Stream, length: usize) -> Self {
+    /// A chain made node by node, by the call for kernels or by the one for any node and any edges.
+    pub fn built(
+        device: &Device,
+        empty: &Function,
+        stream: &Stream,
+        length: usize,
+        by_any: bool,
+    ) -> Self {
         let start = Instant::now();
         let mut graph = ptr::null_mut();
         // SAFETY: the device keeps its context; the node before is one of the graph, and the function lives and has no
@@ -100,15 +107,20 @@ impl Raw {
             (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
             (params.blockDimX, params.blockDimY, params.blockDimZ) = (32, 1, 1);
             let mut last: [CUgraphNode; 1] = [ptr::null_mut()];
+            let mut any: CUgraphNodeParams = std::mem::zeroed();
+            any.type_ = CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
+            let mut kernel: CUDA_KERNEL_NODE_PARAMS_v3 = std::mem::zeroed();
+            kernel.func = empty.handle();
+            (kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ) = (1, 1, 1);
+            (kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ) = (32, 1, 1);
+            any.__bindgen_anon_1.kernel = kernel;
+            let full: CUgraphEdgeData = std::mem::zeroed();
             for at in 0..length {
-                let (mut node, count) = (ptr::null_mut(), usize::from(at > 0));
-                expect(sys::cuGraphAddKernelNode_v2(
-                    &mut node,
-                    graph,
-                    last.as_ptr(),
-                    count,
-                    &params,
-                ));
+                let (mut node, count, from) = (ptr::null_mut(), usize::from(at > 0), last.as_ptr());
+                expect(match by_any {
+                    true => sys::cuGraphAddNode_v2(&mut node, graph, from, &full, count, &mut any),
+                    false => sys::cuGraphAddKernelNode_v2(&mut node, graph, from, count, &params),
+                });
                 last = [node];
             }
         }

@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
 use phonograph_graph::{
     Arg, BufferId, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId, View,
 };
-use phonograph_kernels::cuda::{self, CudaKernel, FAULT_WORDS, Param};
+use phonograph_kernels::cuda::{self, CudaKernel, FAULT_WORDS, Param, Place};
 use smallvec::{SmallVec, smallvec};
 
 use super::product::is_product;
@@ -50,6 +50,7 @@ pub(super) struct Named {
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     device: u32,
+    weak_edges: bool,
     code: Code,
     args: SmallVec<[ArgShape; 4]>,
 }
@@ -69,7 +70,12 @@ enum ArgShape {
 }
 
 impl Shape {
-    fn of(node: &KernelNode, device: &Device, indirect: &dyn Fn(usize) -> bool) -> Self {
+    fn of(
+        node: &KernelNode,
+        device: &Device,
+        weak_edges: bool,
+        indirect: &dyn Fn(usize) -> bool,
+    ) -> Self {
         let code = match &node.kernel {
             KernelRef::Elementwise(expr) => Code::At(Arc::as_ptr(expr) as usize),
             KernelRef::Fused(fused) => Code::At(Arc::as_ptr(fused) as usize),
@@ -84,7 +90,7 @@ impl Shape {
             }
             _ => ArgShape::Scalar(indirect(at)),
         });
-        Self { device: device.ordinal(), code, args: args.collect() }
+        Self { device: device.ordinal(), weak_edges, code, args: args.collect() }
     }
 }
 
@@ -212,6 +218,7 @@ impl Lowering<'_> {
                     match scope.bases[view.buffer.index()] {
                         Base::Slot(slot) => {
                             self.check_aligned(scope, id, view)?;
+                            self.need_words(scope, id)?;
                             smallvec![self.words.pointer(
                                 &mut self.pointer_slots,
                                 slot,
@@ -224,6 +231,7 @@ impl Lowering<'_> {
                 Param::Scalar(at, _) => smallvec![match node.args[*at] {
                     Arg::Scalar(scalar) => scalar.to_bits(),
                     Arg::Slot(slot) => {
+                        self.need_words(scope, id)?;
                         let slot = scope.slots[slot.index()];
                         self.words.scalar(&mut self.scalar_slots[slot.index()])
                     }
@@ -281,12 +289,14 @@ impl Lowering<'_> {
         };
         // Those with a number for their faults are each of their own; an offset that is wrong is for the generator to name.
         let whole = views.clone().all(|view| view.offset.is_multiple_of(view.dtype.size()));
-        let shape = (rows.is_none() && whole).then(|| Shape::of(node, device, &indirect));
+        let weak_edges = scope.has_weak_edges(id);
+        let shape =
+            (rows.is_none() && whole).then(|| Shape::of(node, device, weak_edges, &indirect));
         if let Some(known) = shape.as_ref().and_then(|shape| self.recipes.get(shape)) {
             return Ok(known.clone());
         }
         let number = self.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
-        let kernel = cuda::kernel_with(node, number, &indirect)
+        let kernel = cuda::kernel_in(node, &Place { number, weak_edges, indirect: &indirect })
             .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
         if let Some(table) = rows {
             let faults = match &mut self.faults {

@@ -127,7 +127,7 @@ pub(crate) fn instantiate(
             matches!(kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
         (can_be_disabled && !graphs.contains(&id)).then_some(ends)
     });
-    let block = lowering.block()?;
+    let block = lowering.block();
     let slots = lowering.pointer_slots.iter();
     let unbound = slots.filter(|(_, slot)| slot.bound.is_none()).map(|(&buffer, _)| buffer);
     let (written, is_opaque) = touched(graph);
@@ -255,6 +255,16 @@ impl Scope<'_> {
 
     fn refused(&self, id: NodeId) -> impl Fn(DriverError) -> InstantiateError + '_ {
         move |source| InstantiateError::Node { node: self.path(id), source }
+    }
+
+    /// Whether an edge to the node or from it is not a full one.
+    fn has_weak_edges(&self, id: NodeId) -> bool {
+        let weak = |to: NodeId| {
+            let mut edges = self.graph.incoming(to);
+            edges.any(|edge| (edge.from == id || to == id) && !edge.data.is_full())
+        };
+        let mut near = self.graph.successors(id).iter().copied().chain([id]);
+        self.graph.has_weak_edges() && near.any(weak)
     }
 
     /// Names the node that the driver could not instantiate, if it is one of this graph.

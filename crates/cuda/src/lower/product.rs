@@ -102,12 +102,7 @@ impl Lowering<'_> {
         if node.config.priority != 0 {
             return not("it has a priority");
         }
-        let weak = |to: NodeId| {
-            let mut edges = scope.graph.incoming(to);
-            edges.any(|edge| (edge.from == id || to == id) && !edge.data.is_full())
-        };
-        let mut near = scope.graph.successors(id).iter().copied().chain([id]);
-        if scope.graph.has_weak_edges() && near.any(weak) {
+        if scope.has_weak_edges(id) {
             return not("it has a weak edge");
         }
         let views: SmallVec<[View; 3]> = node

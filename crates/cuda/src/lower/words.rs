@@ -1,14 +1,17 @@
 //! Words of the parameter block: one for each scalar slot that a generated kernel takes, and one for each place in a pointer
 //! slot.
 
-use phonograph_graph::{Arg, BufferId, BufferRole, ComputeGraph, KernelRef};
+use phonograph_graph::{Arg, BufferId, BufferRole, ComputeGraph, KernelRef, NodeId};
+use phonograph_kernels::cuda::change_words;
 use rustc_hash::FxHashMap;
 
-use super::Lowering;
+use super::{Lowering, Scope};
+use crate::bindings::InstantiateError;
 use crate::block::{Block, WordId};
 use crate::error::DriverError;
 use crate::exec::{PointerSlot, ScalarSlot, Use};
 use crate::memory::Memory;
+use crate::module::Function;
 
 /// The words given out so far.
 #[derive(Default)]
@@ -17,6 +20,8 @@ pub(super) struct Words {
     places: FxHashMap<(BufferId, u64), WordId>,
     /// Where they will be, if there can be any.
     memory: Option<Memory>,
+    /// The kernel that changes them, once there is one.
+    change: Option<Function>,
 }
 
 impl Words {
@@ -65,13 +70,23 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// Has the kernel that changes words, for a node that reads one.
+    pub(super) fn need_words(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+    ) -> Result<(), InstantiateError> {
+        if self.words.change.is_none() {
+            let device = self.target.devices[0].clone();
+            self.words.change = Some(self.compiled(scope, id, &device, &change_words())?);
+        }
+        Ok(())
+    }
+
     /// The parameter block, if some kernel reads it.
-    pub(super) fn block(&mut self) -> Result<Option<Block>, DriverError> {
-        let Words { values, memory, .. } = std::mem::take(&mut self.words);
-        let Some(memory) = memory.filter(|_| !values.is_empty()) else { return Ok(None) };
-        let (owner, device) = (self.target.owner, &self.target.devices[0]);
-        let staging = Memory::on_host(owner, device, Block::ring_bytes(values.len()))?;
-        Ok(Some(Block::new(values, memory, staging)))
+    pub(super) fn block(&mut self) -> Option<Block> {
+        let Words { values, memory, change, .. } = std::mem::take(&mut self.words);
+        Some(Block::new(values, memory?, change?))
     }
 }
 

@@ -7,6 +7,7 @@ use phonograph_graph::{
     BufferId, BufferRole, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel,
     ReduceOp, Schedule, View,
 };
+use phonograph_kernels::cuda::Place;
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::cpu::{self, Cpu};
 
@@ -128,6 +129,12 @@ pub fn check(cuda: &mut Cuda, case: &Case) {
         }
     }
     assert_eq!(differ.get(), 0, "buffers differ");
+}
+
+/// A place with everything that a source can have, or with nothing.
+pub fn place(all: bool) -> Place<'static> {
+    let indirect: &dyn Fn(usize) -> bool = if all { &|_| true } else { &|_| false };
+    Place { number: 0, weak_edges: all, indirect }
 }
 
 /// A tensor of f32 in an external buffer of its own.

@@ -7,7 +7,7 @@ use phonograph_graph::{
 };
 use phonograph_kernels::cuda;
 
-use crate::case::{fused_reduction, packs, product_with_bias};
+use crate::case::{fused_reduction, packs, place, product_with_bias};
 
 const NUMBERS: [DType; 5] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
 
@@ -85,7 +85,7 @@ fn expressions_compile() {
     let graph = b.build().unwrap();
     for indirect in [false, true] {
         let node = graph.node(node).kernel().unwrap();
-        let kernel = cuda::kernel_with(node, 0, &|_| indirect).unwrap();
+        let kernel = cuda::kernel_in(node, &place(indirect)).unwrap();
         compiles(nvrtc, "all", &kernel.source);
     }
     compiles(nvrtc, "packs", &only_source(&packs(1 << 18, 0).0.graph));
@@ -137,7 +137,7 @@ fn library_kernels_compile() {
         // Compiling takes long, and what is indirect is the same for all types.
         let of_f32 = matches!(kernel.args[0], Arg::View(View { dtype: DType::F32, .. }, _));
         for indirect in [false, true].into_iter().take(1 + usize::from(of_f32)) {
-            let kernel = cuda::kernel_with(kernel, 0, &|_| indirect).unwrap();
+            let kernel = cuda::kernel_in(kernel, &place(indirect)).unwrap();
             sources.push((graph.node(id).name.to_string(), kernel.source));
         }
     }
@@ -153,6 +153,7 @@ fn library_kernels_compile() {
     for dtype in [DType::I32, DType::U32, DType::U8, DType::Bool] {
         sources.push(("condition".to_owned(), cuda::set_condition(dtype)));
     }
+    sources.push(("changes".to_owned(), cuda::change_words()));
     for (name, source) in sources {
         compiles(nvrtc, &name, &source);
     }

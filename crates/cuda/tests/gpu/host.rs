@@ -7,7 +7,7 @@ use std::process::Command;
 use phonograph_kernels::cuda::{self, Param};
 
 use crate::bits::{compare, operations};
-use crate::case::{Case, packs};
+use crate::case::{Case, packs, place};
 
 const BEFORE: &str = r#"#include <math.h>
 #define __device__
@@ -39,7 +39,7 @@ extern "C" void run(void **params, unsigned blocks, unsigned threads) {
 #[track_caller]
 fn on_host(case: &Case, indirect: bool) -> Option<Vec<Vec<u8>>> {
     let node = case.graph.nodes()[0].kernel().unwrap();
-    let kernel = cuda::kernel_with(node, 0, &|_| indirect).unwrap();
+    let kernel = cuda::kernel_in(node, &place(indirect)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("kernel.cc"), folder.path().join("libkernel.so"));
     std::fs::write(&source, [BEFORE, &kernel.source, AFTER].concat()).unwrap();

@@ -61,11 +61,15 @@ pub(super) fn asks_for_positions(expr: &Expr) -> bool {
 }
 
 /// The beginning of a source with these expressions in it, whose parameters end in so many words.
-pub(super) fn prelude<'a>(exprs: impl IntoIterator<Item = &'a Expr>, words: usize) -> String {
+pub(super) fn prelude<'a>(
+    exprs: impl IntoIterator<Item = &'a Expr>,
+    words: usize,
+    enters: bool,
+) -> String {
     if exprs.into_iter().flat_map(Expr::ops).any(calls) {
-        prelude::with_functions(words)
+        prelude::with_functions(words, enters)
     } else {
-        prelude::with_words(words)
+        prelude::with_words(words, enters)
     }
 }
 

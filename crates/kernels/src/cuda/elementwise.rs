@@ -31,7 +31,7 @@ pub(super) fn kernel(expr: &Expr, mut params: Params<'_>) -> CudaKernel {
     let words = space.words();
     let width = width(expr, views, &space, by_axis);
     let one = body(expr, &|view| format!("x{view}[{}]", space.offset(view)), inputs);
-    let (index, prelude) = (space.index, code::prelude([expr], words.len()));
+    let (index, prelude) = (space.index, code::prelude([expr], words.len(), params.enters));
     let first = format!("blockIdx.x * {THREADS}u + threadIdx.x");
     let several = if width > 1 { packs(expr, views, &space, width, &first) } else { String::new() };
     let from = if width > 1 { format!("done + {first}") } else { first };

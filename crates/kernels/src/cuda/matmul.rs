@@ -93,7 +93,7 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
     {
         body = body.replace(&format!("${name};"), &format!("s.w[{at}];"));
     }
-    let prelude = code::prelude(&fused.after, words.len());
+    let prelude = code::prelude(&fused.after, words.len(), params.enters);
     params.tensors(at.before_outputs.start);
     params.scalars(fused.params());
     let (declared, start, params) = params.finish(words);

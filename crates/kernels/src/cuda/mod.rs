@@ -43,7 +43,7 @@ mod space;
 
 use phonograph_graph::{Arg, DType, FusedKernel, KernelNode, KernelRef, LibraryKernel, View};
 
-pub use condition::set_condition;
+pub use condition::{CHANGES, change_words, set_condition};
 use params::Params;
 
 /// The name of the function in every source.
@@ -111,17 +111,23 @@ pub enum CudaError {
 /// # Errors
 /// [`CudaError`] for a kernel by name, and for operands that no device can address.
 pub fn kernel(node: &KernelNode) -> Result<CudaKernel, CudaError> {
-    kernel_with(node, 0, &|_| false)
+    kernel_in(node, &Place { number: 0, weak_edges: false, indirect: &|_| false })
 }
 
-/// As [`kernel`], for a node that notes its faults under this number, and some of whose arguments, by their numbers, are
-/// *indirect*: what stands for such a one is the address of a 64-bit word in device memory. The word holds what the
-/// parameter would be otherwise, a scalar in its first bytes.
-pub fn kernel_with(
-    node: &KernelNode,
-    id: u32,
-    indirect: &dyn Fn(usize) -> bool,
-) -> Result<CudaKernel, CudaError> {
+/// What a kernel has to know of where its node stands.
+pub struct Place<'a> {
+    /// The number under which the node notes its faults.
+    pub number: u32,
+    /// Whether a weak edge leads to the node or from it.
+    pub weak_edges: bool,
+    /// Which of the node's arguments, by their numbers, are *indirect*: what stands for such a one is the address of a 64-bit
+    /// word in device memory. The word holds what the parameter would be otherwise, a scalar in its first bytes.
+    pub indirect: &'a dyn Fn(usize) -> bool,
+}
+
+/// As [`kernel`], for a node in its place.
+pub fn kernel_in(node: &KernelNode, place: &Place<'_>) -> Result<CudaKernel, CudaError> {
+    let Place { number: id, weak_edges, indirect } = *place;
     let (mut views, mut indirect_views, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
     for (at, arg) in node.args.iter().enumerate() {
         match arg {
@@ -139,7 +145,7 @@ pub fn kernel_with(
             return Err(CudaError::Misaligned { index, offset, dtype });
         }
     }
-    let params = Params::new(&views, &indirect_views, &scalars);
+    let params = Params::new(&views, &indirect_views, &scalars, weak_edges);
     let library = match &node.kernel {
         KernelRef::Named(name) => return Err(CudaError::Named(name.to_string())),
         KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, params)),

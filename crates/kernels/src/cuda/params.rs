@@ -17,6 +17,8 @@ pub(super) struct Params<'a> {
     pub indirect_views: &'a [bool],
     /// Of each scalar, its number among the node's arguments and whether it is indirect.
     pub scalars: &'a [(usize, bool)],
+    /// Whether the kernel waits for those before it by itself, and lets those after it start early.
+    pub enters: bool,
     declared: String,
     loads: String,
     list: Vec<Param>,
@@ -28,9 +30,11 @@ impl<'a> Params<'a> {
         views: &'a [View],
         indirect_views: &'a [bool],
         scalars: &'a [(usize, bool)],
+        enters: bool,
     ) -> Self {
         let (declared, loads) = (String::new(), String::new());
-        Self { views, indirect_views, scalars, declared, loads, list: Vec::new(), next_scalar: 0 }
+        let (list, next_scalar) = (Vec::new(), 0);
+        Self { views, indirect_views, scalars, enters, declared, loads, list, next_scalar }
     }
 
     /// Declares the next view as `name`, a pointer to `element`.
@@ -76,6 +80,7 @@ impl<'a> Params<'a> {
     /// The list of declarations and what the function begins with; the words come last.
     pub fn finish(mut self, words: Vec<u64>) -> (String, String, Vec<Param>) {
         self.list.push(Param::Words(words));
-        (self.declared + "Words s", self.loads + "    enter();", self.list)
+        let enter = if self.enters { "    enter();" } else { "" };
+        (self.declared + "Words s", self.loads + enter, self.list)
     }
 }

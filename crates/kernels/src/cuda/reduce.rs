@@ -147,7 +147,7 @@ pub(super) fn kernel(
             &format!("{positions}        auto element = [&](const u64 at) -> {element_type} {{ {element} }};\n"),
         )
         .replace("$FINISH", &finish);
-    let prelude = code::prelude(exprs(), words.len());
+    let prelude = code::prelude(exprs(), words.len(), params.enters);
     let fold = fold(op, input.dtype);
     params.tensors(at.before_outputs.start);
     params.scalars(fused.params());

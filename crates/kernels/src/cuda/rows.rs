@@ -38,7 +38,7 @@ pub(super) fn gather(mut params: Params<'_>, id: u32) -> CudaKernel {
     let first = words.len();
     let rows = table.shape().extents()[0];
     words.extend([rows, row_stride, u64::from(id)]);
-    let (prelude, index) = (prelude::with_words(words.len()), space.index);
+    let (prelude, index) = (prelude::with_words(words.len(), params.enters), space.index);
     let (element, number) = (bits(table.dtype), raw(numbers.dtype));
     let positions = space.positions(true);
     let (in_row, in_list, to) = (space.offset(0), space.offset(1), space.offset(2));
@@ -74,7 +74,7 @@ pub(super) fn scatter_add(mut params: Params<'_>, id: u32) -> CudaKernel {
     let mut words = space.words();
     let first = words.len();
     words.extend([rows, numbers.elements(), numbers.strides()[0], from_row, to_row, u64::from(id)]);
-    let prelude = prelude::with_words(words.len());
+    let prelude = prelude::with_words(words.len(), params.enters);
     let (element, number) = (raw(sum.dtype), raw(numbers.dtype));
     let index = space.index;
     let (positions, from, to) = (space.positions(false), space.offset(0), space.offset(1));
