@@ -204,7 +204,8 @@ pub struct Exec {
     pub(crate) last: Option<Stream>,
 }
 
-/// What a launch looks at, side by side.
+/// What a launch looks at, in one line of the cache: a launch of a large graph leaves none of it there.
+#[repr(align(64))]
 pub(crate) struct Front {
     pub executable: Executable,
     /// The turn of its last launch.
