@@ -14,6 +14,7 @@ use phonograph_runtime::cpu::kernels::Element;
 
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
+use crate::order::Uses;
 use crate::stream::Stream;
 
 /// What memory carries to be told from that of another [`Cuda`](crate::Cuda).
@@ -34,6 +35,8 @@ struct Allocation {
     address: u64,
     bytes: u64,
     on_host: bool,
+    /// The launches that touched it last.
+    uses: Uses,
 }
 
 /// Why memory could not be read or written as asked.
@@ -82,6 +85,7 @@ impl Memory {
             address,
             bytes,
             on_host: false,
+            uses: Uses::default(),
         });
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
         unsafe {
@@ -107,7 +111,8 @@ impl Memory {
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
         let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host: true }))
+        let uses = Uses::default();
+        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host: true, uses }))
     }
 
     fn whole(allocation: Allocation) -> Self {
@@ -278,6 +283,11 @@ impl Memory {
             call!(cuMemsetD8Async(address, 0, bytes, stream))?;
             call!(cuStreamSynchronize(stream))
         }
+    }
+
+    /// The launches that touched it last, or memory of the same allocation.
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.allocation.uses
     }
 
     /// Whether it was made by the same [`Cuda`](crate::Cuda).

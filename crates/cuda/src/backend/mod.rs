@@ -112,10 +112,11 @@ fn at<E: Display>(step: Step) -> impl Fn(E) -> BackendError {
 }
 
 impl CudaBackend {
-    /// A device from the first of these devices.
+    /// A device from the first of these devices. Matrix products are generated kernels: cuBLAS is captured while nodes are
+    /// made, which no stream that records meanwhile would bear.
     pub fn new(cuda: Cuda) -> Self {
         Self {
-            cuda,
+            cuda: cuda.without_cublas(),
             hosts: Registry::new(),
             kernels: FxHashMap::default(),
             streams: BTreeMap::new(),
@@ -157,7 +158,7 @@ impl CudaBackend {
         ticket: Ticket,
     ) -> Result<Issued, BackendError> {
         let stream = self.stream(on).map_err(at(step))?;
-        lock(exec).launch(&stream).map_err(at(step))?;
+        lock(exec).launch_ordered(&stream).map_err(at(step))?;
         let launched = Launched { ticket, step, exec: exec.clone() };
         self.issued.entry(on).or_default().push(launched);
         Ok(Issued::Pending)
@@ -386,7 +387,7 @@ impl Backend for CudaBackend {
 
     fn upload(&mut self, on: PooledStreamId, exec: &mut CudaExec) -> Result<(), BackendError> {
         let stream = self.stream(on).map_err(at(Step::Upload))?;
-        lock(&exec.exec).executable.upload(&stream).map_err(at(Step::Upload))
+        lock(&exec.exec).front.executable.upload(&stream).map_err(at(Step::Upload))
     }
 
     fn launch(

@@ -6,18 +6,24 @@
 
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::sys::{CUgraph, CUgraphInstantiate_flags, CUgraphNode};
+use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphInstantiate_flags, CUgraphNode};
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Scalar, Schedule, SlotId};
 use phonograph_runtime::cpu::NodePath;
 use phonograph_runtime::cpu::kernels::KernelError;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{Lowering, Place, Scope, Target};
+use super::words::Words;
+use super::{Lowering, Place, ProductBy, Scope, Target};
 use crate::bindings::{Bindings, InstantiateError};
-use crate::exec::{Exec, Faults, HostCall, Op, ScalarSlot};
+use crate::exec::{Exec, Faults, Front, HostCall, Op, ScalarSlot};
 use crate::graph::{Dependencies, Executable, Graph};
 use crate::memory::Memory;
+use crate::module::Function;
+use crate::order::{Turn, Uses};
+
+/// Slots that one recording can have: their place on the device is fixed before the first is known.
+const MAX_SLOTS: usize = 4096;
 
 /// What the nodes recorded so far refer to.
 #[derive(Default)]
@@ -28,6 +34,10 @@ pub(crate) struct Recorded {
     /// By address.
     memory: FxHashMap<u64, Memory>,
     scalar_slots: Vec<ScalarSlot>,
+    /// Of the parameter block; there is room for [`MAX_SLOTS`].
+    words: Words,
+    functions: FxHashMap<CUfunction, Function>,
+    products: Vec<(NodePath, ProductBy)>,
     faults: Option<Faults>,
     host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
     has_priorities: bool,
@@ -42,8 +52,8 @@ impl Recorded {
     /// A scalar that is set before a replay.
     pub fn slot(&mut self, default: Scalar) -> SlotId {
         let slot = SlotId::from_index(self.scalar_slots.len());
-        let (dtype, value) = (default.dtype(), default);
-        self.scalar_slots.push(ScalarSlot { dtype, value, uses: Vec::new() });
+        let (dtype, value, uses, word) = (default.dtype(), default, Vec::new(), None);
+        self.scalar_slots.push(ScalarSlot { dtype, value, uses, word });
         slot
     }
 
@@ -74,6 +84,12 @@ impl Recorded {
             faults: self.faults.take(),
             host_fault: self.host_fault.clone(),
             named: FxHashMap::default(),
+            recipes: FxHashMap::default(),
+            functions: std::mem::take(&mut self.functions),
+            words: std::mem::take(&mut self.words),
+            products: std::mem::take(&mut self.products),
+            blas: Vec::new(),
+            changeable: false,
             has_priorities: self.has_priorities,
             allocated: Vec::new(),
         };
@@ -81,7 +97,15 @@ impl Recorded {
         let name = graph.node(node).name.to_string();
         let path = NodePath(vec![(NodeId::from_index(self.nodes.len()), name)]);
         let schedule = Schedule::sequential(graph);
-        let lowered = lowering.bind(graph).and_then(|bases| {
+        let room = if slots.is_empty() {
+            Ok(())
+        } else if slots.iter().any(|slot| slot.index() >= MAX_SLOTS) {
+            let reason = format!("a recording has at most {MAX_SLOTS} slots");
+            Err(InstantiateError::Unsupported { node: path.clone(), reason })
+        } else {
+            lowering.room_for(MAX_SLOTS).map_err(InstantiateError::from)
+        };
+        let lowered = room.and_then(|()| lowering.bind(graph)).and_then(|bases| {
             let mut scope = Scope {
                 graph,
                 schedule: &schedule,
@@ -99,6 +123,9 @@ impl Recorded {
         self.hosts = lowering.hosts;
         self.arenas = lowering.arenas;
         self.scalar_slots = lowering.scalar_slots;
+        self.words = lowering.words;
+        self.functions = lowering.functions;
+        self.products = lowering.products;
         self.faults = lowering.faults;
         self.has_priorities = lowering.has_priorities;
         let can_be_disabled = matches!(
@@ -128,9 +155,19 @@ impl Recorded {
         })?;
         let switches = self.nodes.into_iter().map(|(_, ends, can)| can.then_some(ends));
         let memory = self.memory.into_values().enumerate();
+        let front = Front { executable, turn: Turn::default(), pending: true };
         Ok(Exec {
-            executable,
+            front,
             _graph: graph,
+            _functions: self.functions.into_values().collect(),
+            _blas: Vec::new(),
+            block: self.words.into_block(),
+            products: self.products,
+            // The device that shares it orders its launches.
+            written: FxHashSet::default(),
+            is_opaque: true,
+            uses: Uses::default(),
+            everything: target.everything.clone(),
             ops: self.ops,
             changed: Vec::new(),
             hosts: self.hosts,

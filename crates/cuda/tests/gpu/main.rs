@@ -9,3 +9,4 @@ mod handles;
 mod host;
 mod nodes;
 mod record;
+mod replay;
