@@ -276,6 +276,24 @@ fn run_replays_with_real_data() {
 }
 
 #[test]
+fn run_on_cuda_gives_what_the_cpu_gives_or_says_what_is_missing() {
+    let args = ["--replays", "3", "--set", "a=10", "--json"];
+    let on = |backend: &str| {
+        let args: Vec<&str> = args.into_iter().chain(["--backend", backend]).collect();
+        on_file(AXPY.as_bytes(), "run", &args)
+    };
+    let (cpu, cuda) = (on("cpu"), on("cuda"));
+    if cuda.status.code() == Some(2) {
+        let error = String::from_utf8(cuda.stderr).unwrap();
+        assert!(error.contains("CUDA") || error.contains("NVRTC"), "{error}");
+        return eprintln!("skipped: {error}");
+    }
+    let [cpu, cuda]: [serde_json::Value; 2] =
+        [cpu, cuda].map(|output| serde_json::from_slice(&output.stdout).unwrap());
+    assert_eq!(cpu["buffers"], cuda["buffers"]);
+}
+
+#[test]
 fn bad_input_is_named_and_answered_with_2() {
     let cut = &AXPY.as_bytes()[..AXPY.len() / 2];
     let broken_dot = b"digraph dot {\n  subgraph cluster_1 {\n  \"a\"[label=\"open";
@@ -292,6 +310,11 @@ fn bad_input_is_named_and_answered_with_2() {
         (on_file(AXPY.as_bytes(), "run", &["--data", "z=f"]), &["no external buffer named `z`"]),
         (phonograph(&["run", foreign]), &["n0", "no kernel is registered"]),
         (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
+        (phonograph(&["run", foreign, "--backend", "vulkan"]), &["invalid value 'vulkan'"]),
+        (
+            phonograph(&["run", foreign, "--backend", "cuda", "--profile", "never-written"]),
+            &["`--profile` measures on the CPU"],
+        ),
         (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),
         (phonograph(&["plan", foreign, "--streams", "0"]), &["a number from 1 to 4096, or `full`"]),
         (phonograph(&["plan", foreign, "--costs", "no/such"]), &["cannot read no/such"]),

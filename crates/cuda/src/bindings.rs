@@ -6,10 +6,12 @@ use phonograph_runtime::cpu::NodePath;
 use phonograph_runtime::cpu::kernels::{PrepareError, Registry};
 use rustc_hash::FxHashMap;
 
+use crate::cublas::CublasError;
 use crate::error::DriverError;
 use crate::memory::Memory;
 use crate::module::{Function, ModuleError};
 use crate::nvrtc::NvrtcError;
+use crate::spin::Spin;
 use crate::stream::Event;
 
 /// Functions, memory and events for a graph that is to be instantiated.
@@ -37,6 +39,12 @@ impl<'a> Bindings<'a> {
     /// change what the program holds.
     pub unsafe fn kernel(mut self, name: &'a str, function: &'a Function) -> Self {
         self.kernels.insert(name, function);
+        self
+    }
+
+    /// The kernel that only takes time, for nodes that call it by this name.
+    pub fn spin(mut self, name: &'a str, spin: &'a Spin) -> Self {
+        self.kernels.insert(name, &spin.0);
         self
     }
 
@@ -125,6 +133,14 @@ pub enum InstantiateError {
         node: NodePath,
         /// Why.
         source: ModuleError,
+    },
+    /// A product that cuBLAS refuses.
+    #[error("node {node}: {source}")]
+    Cublas {
+        /// The node.
+        node: NodePath,
+        /// The refusal.
+        source: CublasError,
     },
     /// A host function that cannot be called as the node says.
     #[error("node {node}: {source}")]

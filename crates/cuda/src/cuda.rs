@@ -13,16 +13,17 @@ use crate::device::{Device, DeviceError};
 use crate::error::{DriverError, Version};
 use crate::exec::{Exec, ReplayError};
 use crate::loader::Driver;
-use crate::lower;
+use crate::lower::{self, Blas};
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::nvrtc::{Nvrtc, NvrtcError, Program};
-use crate::stream::{Event, Stream};
+use crate::order::{Order, Turn};
+use crate::stream::Stream;
 
 /// CUDA devices as a backend.
 ///
-/// Launches of one `Cuda` follow one another, on whatever streams they are issued, and reading or writing memory waits
-/// for them: what a program sees is what running one after another gives.
+/// What a program sees is what running launches one after another gives: on whatever streams they are issued, those that
+/// touch the same memory follow one another, and reading or writing memory waits for all of them. Others may overlap.
 ///
 /// ```
 /// use phonograph_cuda::{Bindings, Cuda};
@@ -55,10 +56,10 @@ pub struct Cuda {
     driver: Version,
     devices: Vec<Device>,
     kernels: Kernels,
+    blas: Blas,
     owner: Arc<Owner>,
     stream: Stream,
-    /// Where the last launch was issued.
-    last: Option<Stream>,
+    order: Order,
 }
 
 impl Cuda {
@@ -94,14 +95,22 @@ impl Cuda {
             stream: Stream::new(first)?,
             devices,
             kernels: Kernels { cache: KernelCache::of_user(), loaded: FxHashMap::default() },
+            blas: Blas::new(),
             owner: Arc::new(Owner),
-            last: None,
+            order: Order::default(),
         })
     }
 
     /// Keeps compiled kernels in this cache instead of the user's.
     pub fn with_cache(mut self, cache: KernelCache) -> Self {
         self.kernels.cache = cache;
+        self
+    }
+
+    /// Has matrix products computed by generated kernels even where there is cuBLAS. [`Exec::products`] says what computes
+    /// each.
+    pub fn without_cublas(mut self) -> Self {
+        self.blas.wanted = false;
         self
     }
 
@@ -149,11 +158,13 @@ impl Cuda {
         memory.write(values)
     }
 
-    fn settle(&self, memory: &Memory) -> Result<(), MemoryError> {
+    fn settle(&mut self, memory: &Memory) -> Result<(), MemoryError> {
         if !memory.belongs_to(&self.owner) {
             return Err(MemoryError::OtherDevice);
         }
-        Ok(self.devices.iter().try_for_each(Device::synchronize)?)
+        self.devices.iter().try_for_each(Device::synchronize)?;
+        self.order.waited_for_all();
+        Ok(())
     }
 
     /// Compiles a kernel of the user's for the first device, as C++17. `name` is the function's, as `extern "C"` declares
@@ -177,17 +188,13 @@ impl Cuda {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
-        let target = lower::Target {
-            driver: self.driver,
-            devices: &self.devices,
-            kernels: &mut self.kernels,
-            owner: &self.owner,
-        };
-        let mut exec = lower::instantiate(target, graph, schedule, bindings)?;
-        // What launches wait for includes this.
-        self.order(&self.stream.clone())?;
-        exec.executable.upload(&self.stream)?;
+        let mut exec = lower::instantiate(self.target(), graph, schedule, bindings)?;
+        // The first launch follows this as launches follow one another.
+        exec.front.turn = self.order.follow(&self.stream, &[exec.itself()])?;
+        exec.front.executable.upload(&self.stream)?;
         exec.last = Some(self.stream.clone());
+        // It was ordered after nothing that it touches.
+        exec.front.turn = Turn::default();
         Ok(exec)
     }
 
@@ -197,19 +204,46 @@ impl Cuda {
     /// [`ReplayError::Node`] for what a node could not do; the others have run, and the graph can be replayed again.
     pub fn replay(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
         self.launch(exec, &self.stream.clone())?;
-        exec.finish()
+        self.finish(exec)
     }
 
-    /// Issues a run of the graph to the stream, after all launches so far, and returns at once.
+    /// Issues a run of the graph to the stream and returns at once. It runs after all launches so far that touch what this
+    /// one changes or change what it touches, and after those of the same graph; others may run at the same time. A graph
+    /// with work of unknown effects runs after all, and all after it.
     ///
     /// # Errors
     /// [`ReplayError`] for what is found before the launch; what a node could not do is said by [`finish`](Self::finish).
     pub fn launch(&mut self, exec: &mut Exec, stream: &Stream) -> Result<(), ReplayError> {
+        if exec.front.pending || !self.order.continues(exec.front.turn, stream) {
+            self.prepare(exec, stream)?;
+        }
+        Ok(exec.front.executable.launch(stream)?)
+    }
+
+    /// Makes a launch on the stream possible that is not just another one of the same.
+    #[cold]
+    fn prepare(&mut self, exec: &mut Exec, stream: &Stream) -> Result<(), ReplayError> {
         if !Arc::ptr_eq(&exec.owner, &self.owner) {
             return Err(ReplayError::OtherDevice);
         }
-        self.order(stream)?;
-        exec.launch(stream)
+        if !self.order.continues(exec.front.turn, stream) {
+            let turn = self.order.follow(stream, &exec.touches())?;
+            exec.front.turn = turn;
+            exec.last = Some(stream.clone());
+        }
+        exec.settle(stream)
+    }
+
+    /// What lowering works with.
+    pub(crate) fn target(&mut self) -> lower::Target<'_> {
+        lower::Target {
+            driver: self.driver,
+            devices: &self.devices,
+            kernels: &mut self.kernels,
+            owner: &self.owner,
+            blas: &mut self.blas,
+            everything: &self.order.everything,
+        }
     }
 
     /// Waits for the graph's launches so far.
@@ -217,22 +251,15 @@ impl Cuda {
     /// # Errors
     /// [`ReplayError::Node`] for the first thing that a node could not do since this was last asked.
     pub fn finish(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
-        exec.finish()
-    }
-
-    /// Makes `stream` wait for what was issued to another one before.
-    fn order(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        match &self.last {
-            Some(last) if last.is(stream) => return Ok(()),
-            Some(last) => {
-                let event = Event::new(last.device())?;
-                event.record(last)?;
-                stream.wait(&event)?;
-            }
-            None => {}
+        if !Arc::ptr_eq(&exec.owner, &self.owner) {
+            return Err(ReplayError::OtherDevice);
         }
-        self.last = Some(stream.clone());
-        Ok(())
+        let stream = exec.last.clone();
+        exec.wait()?;
+        if let Some(stream) = &stream {
+            self.order.waited_for(stream);
+        }
+        exec.take_fault()
     }
 }
 

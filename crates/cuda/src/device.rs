@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc,
@@ -16,6 +16,15 @@ use cudarc::driver::sys::{
 
 use crate::error::{DriverError, call, log_drop};
 use crate::loader::{Driver, LoadError};
+
+/// Held by who captures, shared by who waits for a whole device: while any stream of a context is being captured, the driver
+/// refuses to wait for the context, and the capture is lost.
+static CAPTURES: RwLock<()> = RwLock::new(());
+
+/// Keeps this crate from waiting for a device until the guard is dropped.
+pub(crate) fn begin_capture() -> RwLockWriteGuard<'static, ()> {
+    CAPTURES.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Why a device cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -182,6 +191,7 @@ impl Device {
     /// # Errors
     /// Also what an earlier kernel did wrong; the context is then beyond use.
     pub fn synchronize(&self) -> Result<(), DriverError> {
+        let _no_capture = CAPTURES.read().unwrap_or_else(PoisonError::into_inner);
         let _current = self.enter()?;
         // SAFETY: a context is current.
         unsafe { call!(cuCtxSynchronize()) }
@@ -296,7 +306,7 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    fn new(context: CUcontext) -> Result<Self, DriverError> {
+    pub fn new(context: CUcontext) -> Result<Self, DriverError> {
         // Asking is several times cheaper than pushing, and where a program keeps to one context it is all that is needed.
         let mut present = ptr::null_mut();
         // SAFETY: the driver is initialised.

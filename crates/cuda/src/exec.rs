@@ -1,6 +1,7 @@
 //! An instantiated graph: what its nodes refer to, and what can be changed between replays.
 //!
-//! Changes are collected and reach the driver with the next launch, once for each node that changed.
+//! Slots of generated kernels change in the parameter block, which is copied before the next launch. What else changes is
+//! collected and reaches the driver with the next launch, once for each node that changed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +14,18 @@ use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId}
 use phonograph_kernels::cuda::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::{KernelError, Operands, Prepared, Scratch};
 use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use crate::block::{Block, WordId};
+use crate::cublas::Handle;
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Executable, Graph};
-use crate::memory::{Memory, MemoryError, Owner};
+use crate::lower::ProductBy;
+use crate::memory::{Memory, Owner};
 use crate::module::Function;
+use crate::order::{self, Turn, Uses};
 use crate::stream::{Event, Stream};
 
 /// How much memory bound away is kept before a launch waits for those before it.
@@ -114,8 +119,8 @@ pub(crate) unsafe extern "C" fn call_host(data: *mut std::ffi::c_void) {
     let on = Operands { buffers: &call.buffers, scalars: &[], workspace: std::ptr::null_mut() };
     let mut scratch = Scratch::new(call.prepared.scratch_bytes());
     // SAFETY: the operands are whole buffers in memory that the `Exec` holds. The graph orders this call against every
-    // node that conflicts with it, launches of one `Cuda` follow one another, and what reads or writes the memory
-    // otherwise waits for them. A panic of the function is caught inside and comes back as an error.
+    // node that conflicts with it, launches that touch the same memory follow one another, and what reads or writes the
+    // memory otherwise waits for them. A panic of the function is caught inside and comes back as an error.
     let result = unsafe { call.prepared.run(&on, 0..call.prepared.tiles(), &mut scratch) };
     if let Err(error) = result {
         let mut fault = call.fault.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,12 +136,16 @@ pub(crate) enum Use {
     Source(OpId, u64),
     Destination(OpId, u64),
     Filled(OpId, u64),
+    /// A word of the parameter block.
+    Word(WordId, u64),
 }
 
 /// A pointer slot: what is bound, and every place of its address.
 pub(crate) struct PointerSlot {
     pub bytes: u64,
     pub on_host: bool,
+    /// Whether the graph writes what is bound.
+    pub writes: bool,
     pub bound: Option<Memory>,
     /// What nodes name until memory is bound for the first time.
     pub stand_in: Option<Memory>,
@@ -147,19 +156,37 @@ pub(crate) struct ScalarSlot {
     pub dtype: DType,
     pub value: Scalar,
     pub uses: Vec<(OpId, usize)>,
+    /// Where generated kernels read it.
+    pub word: Option<WordId>,
 }
 
 /// A graph made ready to replay on a [`Cuda`](crate::Cuda). Keeps alive all that it touches.
 pub struct Exec {
     // In the order in which they are dropped: what is launched before what it refers to.
-    pub(crate) executable: Executable,
+    pub(crate) front: Front,
     pub(crate) _graph: Graph,
+    /// The operations that can be changed.
     pub(crate) ops: Vec<Op>,
+    /// The functions that its kernels run.
+    pub(crate) _functions: Vec<Function>,
+    /// What its products were captured through.
+    pub(crate) _blas: Vec<Arc<Mutex<Handle>>>,
+    pub(crate) block: Option<Block>,
     /// The operations that changed since the last launch.
     pub(crate) changed: Vec<OpId>,
     pub(crate) hosts: Vec<Arc<HostCall>>,
     pub(crate) arenas: Vec<Memory>,
     pub(crate) memory: FxHashMap<BufferId, Memory>,
+    /// The external buffers that it writes.
+    pub(crate) written: FxHashSet<BufferId>,
+    /// Whether it may touch what nobody declared.
+    pub(crate) is_opaque: bool,
+    /// Its own launches.
+    pub(crate) uses: Uses,
+    /// Launches of all executables of its backend.
+    pub(crate) everything: Arc<Uses>,
+    /// What computes each matrix product.
+    pub(crate) products: Vec<(NodePath, ProductBy)>,
     pub(crate) pointer_slots: FxHashMap<BufferId, PointerSlot>,
     /// The pointer slots without memory.
     pub(crate) unbound: BTreeSet<BufferId>,
@@ -175,6 +202,16 @@ pub struct Exec {
     pub(crate) device: Device,
     pub(crate) owner: Arc<Owner>,
     pub(crate) last: Option<Stream>,
+}
+
+/// What a launch looks at, in one line of the cache: a launch of a large graph leaves none of it there.
+#[repr(align(64))]
+pub(crate) struct Front {
+    pub executable: Executable,
+    /// The turn of its last launch.
+    pub turn: Turn,
+    /// Whether something is to be done before the next launch: slots without memory, changes, memory to be let go.
+    pub pending: bool,
 }
 
 /// What generated kernels note that they could not do.
@@ -196,13 +233,8 @@ impl Faults {
             std::array::from_fn(|at| unsafe { record.add(at).read_volatile() });
         let at = number.checked_sub(1).and_then(|at| self.nodes.get(at as usize));
         let Some((node, rows)) = at else { return Ok(None) };
-        let zero = |memory: &Memory| memory.write(&vec![0u8; memory.bytes() as usize]);
-        for memory in [&self.record, &self.lock] {
-            zero(memory).map_err(|error| match error {
-                MemoryError::Driver(error) => error,
-                other => unreachable!("a write of as many bytes as there are: {other}"),
-            })?;
-        }
+        // Not by a write, which waits for the whole device: a stream that records would not bear that.
+        [&self.record, &self.lock].into_iter().try_for_each(Memory::zero)?;
         let (value, rows) = (value as i64, *rows);
         Ok(Some((node.clone(), KernelError::Row { position, value, rows })))
     }
@@ -214,7 +246,7 @@ unsafe impl Send for Exec {}
 impl Exec {
     /// The driver's handle, for other users of the driver. Valid for as long as this value.
     pub fn handle(&self) -> CUgraphExec {
-        self.executable.handle()
+        self.front.executable.handle()
     }
 
     /// The memory of an external buffer, or what is bound to a pointer slot.
@@ -228,6 +260,11 @@ impl Exec {
         self.events.get(&id)
     }
 
+    /// Each matrix product, with what computes it.
+    pub fn products(&self) -> &[(NodePath, ProductBy)] {
+        &self.products
+    }
+
     /// Sets a scalar slot for the replays to come. O(uses of the slot).
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
@@ -236,7 +273,14 @@ impl Exec {
         if expected != given {
             return Err(SetError::Type { slot, expected, given });
         }
+        if known.value.to_bits() == value.to_bits() {
+            return Ok(());
+        }
         known.value = value;
+        self.front.pending = true;
+        if let (Some(word), Some(block)) = (known.word, &mut self.block) {
+            block.set(word, value.to_bits());
+        }
         for &(id, index) in &known.uses {
             let op = &mut self.ops[id.0 as usize];
             let Work::Kernel(launch) = &mut op.work else {
@@ -253,7 +297,7 @@ impl Exec {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
         let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let clash = taken.filter(|(_, m)| m.same_as(memory)).map(|(&id, _)| id).min();
+        let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
         let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
         if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host {
             return Err(SetError::OtherDevice);
@@ -268,12 +312,20 @@ impl Exec {
         // A replay that still runs uses what was bound before.
         self.retired.extend(slot.bound.replace(memory.clone()));
         self.unbound.remove(&buffer);
+        // What is bound may be in use elsewhere, so the next launch asks.
+        (self.front.turn, self.front.pending) = (Turn::default(), true);
         let address = memory.address();
         for &place in &slot.uses {
             let (Use::Parameter(id, ..)
             | Use::Source(id, _)
             | Use::Destination(id, _)
-            | Use::Filled(id, _)) = place;
+            | Use::Filled(id, _)) = place
+            else {
+                if let (Use::Word(word, offset), Some(block)) = (place, &mut self.block) {
+                    block.set(word, address + offset);
+                }
+                continue;
+            };
             let op = &mut self.ops[id.0 as usize];
             note(op, id, &mut self.changed);
             match (&mut op.work, place) {
@@ -299,7 +351,7 @@ impl Exec {
     /// neighbours are ordered as before.
     ///
     /// # Errors
-    /// [`SetError::NotDisableable`] for nodes other than kernels, copies and fills.
+    /// [`SetError::NotDisableable`] for nodes other than kernels, copies and fills, and for products by cuBLAS.
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), SetNodeError> {
         let nodes = self.switches.get(node.index()).ok_or(SetError::UnknownNode(node))?;
         let nodes = nodes.as_ref().ok_or(SetError::NotDisableable(node))?;
@@ -307,7 +359,11 @@ impl Exec {
         for &node in nodes {
             // SAFETY: the executable lives, and the node is of the graph that it was made of.
             unsafe {
-                call!(cuGraphNodeSetEnabled(self.executable.handle(), node, u32::from(enabled)))
+                call!(cuGraphNodeSetEnabled(
+                    self.front.executable.handle(),
+                    node,
+                    u32::from(enabled)
+                ))
             }?;
         }
         Ok(())
@@ -318,7 +374,7 @@ impl Exec {
         if self.changed.is_empty() {
             return Ok(());
         }
-        let executable = self.executable.handle();
+        let executable = self.front.executable.handle();
         let _current = self.device.enter()?;
         let mut pointers = Vec::new();
         while let Some(&id) = self.changed.last() {
@@ -345,34 +401,73 @@ impl Exec {
         Ok(())
     }
 
-    /// Issues a run to the stream, after what was changed.
-    pub(crate) fn launch(&mut self, stream: &Stream) -> Result<(), ReplayError> {
+    /// What it owns: the executable, arenas, the parameter block, the record of faults.
+    pub(crate) fn itself(&self) -> order::Use<'_> {
+        order::Use { of: &self.uses, writes: true }
+    }
+
+    /// What a launch touches.
+    pub(crate) fn touches(&self) -> SmallVec<[order::Use<'_>; 8]> {
+        let mut all: SmallVec<[order::Use<'_>; 8]> = SmallVec::new();
+        all.push(order::Use { of: &self.everything, writes: self.is_opaque });
+        all.push(self.itself());
+        for (buffer, memory) in &self.memory {
+            all.push(order::Use { of: memory.uses(), writes: self.written.contains(buffer) });
+        }
+        for slot in self.pointer_slots.values() {
+            let bound = slot.bound.iter();
+            all.extend(bound.map(|m| order::Use { of: m.uses(), writes: slot.writes }));
+        }
+        all
+    }
+
+    /// Sees to what is pending before a launch on the stream, which comes after the executable's previous launch.
+    pub(crate) fn settle(&mut self, stream: &Stream) -> Result<(), ReplayError> {
         if let Some(&buffer) = self.unbound.first() {
             return Err(ReplayError::Unbound(buffer));
         }
         if self.retired.len() > MAX_RETIRED {
             self.wait()?;
         }
+        if let Some(block) = &mut self.block {
+            block.send(stream)?;
+        }
         self.flush()?;
-        self.executable.launch(stream)?;
+        self.front.pending = false;
+        Ok(())
+    }
+
+    /// Issues a run to a stream. Whoever calls this has ordered it after all that it conflicts with.
+    pub(crate) fn launch_ordered(&mut self, stream: &Stream) -> Result<(), ReplayError> {
+        if self.front.pending {
+            self.settle(stream)?;
+        }
+        self.front.executable.launch(stream)?;
         if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
             self.last = Some(stream.clone());
         }
         Ok(())
     }
 
+    /// Waits for the runs issued so far and reports the first fault among them.
+    pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
+        self.wait()?;
+        self.take_fault()
+    }
+
     /// Waits for the runs issued so far.
-    fn wait(&mut self) -> Result<(), DriverError> {
+    pub(crate) fn wait(&mut self) -> Result<(), DriverError> {
         if let Some(stream) = &self.last {
             stream.synchronize()?;
         }
+        // Nothing is under way any more, and the stream may record before this is asked again.
+        self.last = None;
         self.retired.clear();
         Ok(())
     }
 
-    /// Waits for the runs issued so far and reports the first fault among them.
-    pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
-        self.wait()?;
+    /// The first fault among the runs so far, all of which are over.
+    pub(crate) fn take_fault(&mut self) -> Result<(), ReplayError> {
         let row = self.faults.as_ref().map_or(Ok(None), Faults::take)?;
         let host = self.host_fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         match row.or(host) {

@@ -5,11 +5,11 @@
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphInstantiateResult,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUcontext, CUgraph, CUgraphEdgeData, CUgraphExec,
+    CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
 };
 
-use crate::device::{Device, zeroed};
+use crate::device::{Current, Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::stream::Stream;
 
@@ -27,6 +27,12 @@ pub(crate) struct Dependencies {
 }
 
 impl Dependencies {
+    /// Forgets all edges, but not the room for them.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.data.clear();
+    }
+
     /// Adds an edge that is not there yet.
     pub fn push(&mut self, node: CUgraphNode, data: CUgraphEdgeData) {
         self.nodes.push(node);
@@ -127,6 +133,8 @@ pub(crate) struct Refused {
 /// An instantiated graph.
 pub(crate) struct Executable {
     handle: CUgraphExec,
+    /// The device's, at hand: after a launch of a large graph the caches are empty, and each place looked at costs 100 ns.
+    context: CUcontext,
     device: Device,
 }
 
@@ -149,7 +157,7 @@ impl Executable {
             unsafe { call!(cuGraphInstantiateWithParams(&mut handle, graph.handle, &mut params)) };
         let (verdict, node) = (params.result_out, params.hErrNode_out);
         made.map_err(|error| Refused { error, verdict, node })?;
-        Ok(Self { handle, device: graph.device.clone() })
+        Ok(Self { handle, context: graph.device.context(), device: graph.device.clone() })
     }
 
     pub fn handle(&self) -> CUgraphExec {
@@ -165,7 +173,7 @@ impl Executable {
 
     /// Issues a run of the graph to the stream.
     pub fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        let _current = self.device.enter()?;
+        let _current = Current::new(self.context)?;
         // SAFETY: both handles live.
         unsafe { call!(cuGraphLaunch(self.handle, stream.handle())) }
     }

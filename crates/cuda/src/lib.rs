@@ -6,6 +6,9 @@
 //! the user's, from PTX, cubin or CUDA C. Under this lie thin owned handles ([`Device`], [`Stream`], [`Event`], [`Module`],
 //! [`Memory`]), each of which gives its raw handle away for other users of the driver.
 //!
+//! [`CudaBackend`] puts the first device behind the runtime's shared [`Device`](phonograph_runtime::streams::Device): eager
+//! work on pooled streams, and windows that are captures of the driver's.
+//!
 //! # What it needs
 //!
 //! To build: nothing. To run: a driver for CUDA [`OLDEST_DRIVER`] or newer, and NVRTC for generated kernels. Both are
@@ -19,11 +22,14 @@
 //! - An event that was never recorded does not hold up who waits for it, as the driver has it.
 //! - A node that fails (a row number out of range, a host function's error) does not stop the others.
 //! - A body of a conditional cannot hold host calls, events or allocations.
-//! - Launches of one [`Cuda`] follow one another; graphs do not overlap.
+//! - Launches that touch the same memory follow one another; others may overlap on different streams.
 //! - A driver that is newer than the bindings may answer with an error code that they do not know.
 
+mod backend;
 mod bindings;
+mod block;
 mod cache;
+mod cublas;
 mod cuda;
 mod device;
 mod error;
@@ -35,14 +41,19 @@ mod lower;
 mod memory;
 mod module;
 mod nvrtc;
+mod order;
+mod pool;
 pub mod record;
+mod spin;
 mod stream;
 #[cfg(test)]
 mod stub;
 mod symbols;
 
+pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording};
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
+pub use cublas::{Cublas, CublasError};
 pub use cuda::{CompileError, Cuda};
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
@@ -52,8 +63,11 @@ pub use foreign::{
     ForeignExec, ImportError, Imported, Parameter, ReadOnly, Saved, Unjoined, Watch, WatchError,
 };
 pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
+pub use lower::ProductBy;
 pub use memory::{Memory, MemoryError};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};
 pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+pub use pool::{Pool, PoolError};
+pub use spin::Spin;
 pub use stream::{Event, Stream};

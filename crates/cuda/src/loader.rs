@@ -176,6 +176,11 @@ fn probe(names: impl Iterator<Item = OsString>) -> Result<Driver, LoadError> {
 /// }
 /// ```
 pub fn find_library(name: &str) -> Result<String, String> {
+    open(library_names(name).into_iter()).map(|(found, _handle)| found)
+}
+
+/// What a library beside the driver may be called, best first.
+pub(crate) fn library_names(name: &str) -> Vec<OsString> {
     let file = |version: &str| format!("lib{name}.so{version}");
     let mut names: Vec<OsString> = [".13", ".12", ""].map(|v| file(v).into()).to_vec();
     for toolkit in toolkits() {
@@ -183,7 +188,7 @@ pub fn find_library(name: &str) -> Result<String, String> {
             names.push(toolkit.join(folder).join(file("")).into());
         }
     }
-    open(names.into_iter()).map(|(found, _handle)| found)
+    names
 }
 
 /// The folders in which a toolkit may lie.

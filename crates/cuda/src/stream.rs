@@ -64,6 +64,11 @@ impl Stream {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Whether somebody else has a handle of it.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Waits until everything on it is complete.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         let _current = self.0.device.enter()?;

@@ -1,4 +1,4 @@
-//! Every function of the driver and of NVRTC that this crate calls.
+//! Every function of the driver, of NVRTC and of cuBLAS that this crate calls.
 //!
 //! The loader looks each of them up before the first call, because the bindings panic on one that is missing. A test
 //! compares the lists with the calls in the sources.
@@ -14,6 +14,7 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuDeviceGet",
     "cuDeviceGetAttribute",
     "cuDeviceGetCount",
+    "cuDeviceGetDefaultMemPool",
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxRetain",
@@ -44,6 +45,7 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuGraphExecKernelNodeSetParams_v2",
     "cuGraphExecMemcpyNodeSetParams",
     "cuGraphExecMemsetNodeSetParams",
+    "cuGraphExecUpdate_v2",
     "cuGraphGetEdges_v2",
     "cuGraphGetNodes",
     "cuGraphHostNodeGetParams",
@@ -60,43 +62,72 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuGraphRemoveDependencies_v2",
     "cuGraphUpload",
     "cuInit",
+    "cuIpcGetEventHandle",
     "cuKernelGetName",
     "cuKernelGetParamInfo",
+    "cuLaunchCooperativeKernel",
     "cuLaunchHostFunc",
     "cuLaunchKernel",
+    "cuLaunchKernelEx",
     "cuMemAllocAsync",
     "cuMemAllocFromPoolAsync",
+    "cuMemAllocHost_v2",
+    "cuMemAllocManaged",
     "cuMemAlloc_v2",
     "cuMemFreeAsync",
     "cuMemFreeHost",
     "cuMemFree_v2",
+    "cuMemGetInfo_v2",
     "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuMemPoolCreate",
     "cuMemPoolDestroy",
     "cuMemPoolSetAccess",
     "cuMemPoolSetAttribute",
+    "cuMemPoolTrimTo",
+    "cuMemPrefetchAsync_v2",
+    "cuMemcpy2DAsync_v2",
+    "cuMemcpy3DAsync_v2",
+    "cuMemcpyAsync",
     "cuMemcpyDtoDAsync_v2",
     "cuMemcpyDtoD_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoH_v2",
     "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyHtoD_v2",
+    "cuMemcpyPeerAsync",
+    "cuMemsetD2D8Async",
+    "cuMemsetD32Async",
     "cuMemsetD8Async",
+    "cuMemsetD8_v2",
     "cuModuleGetFunction",
+    "cuModuleLoadData",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuPointerGetAttribute",
     "cuStreamAddCallback",
+    "cuStreamAttachMemAsync",
     "cuStreamBeginCaptureToGraph",
     "cuStreamBeginCapture_v2",
+    "cuStreamCopyAttributes",
     "cuStreamCreate",
     "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
     "cuStreamGetCaptureInfo_v3",
+    "cuStreamGetCtx",
+    "cuStreamGetFlags",
+    "cuStreamGetId",
     "cuStreamGetPriority",
+    "cuStreamIsCapturing",
     "cuStreamQuery",
     "cuStreamSynchronize",
     "cuStreamUpdateCaptureDependencies_v2",
     "cuStreamWaitEvent",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWriteValue32_v2",
     "cuThreadExchangeStreamCaptureMode",
 ];
 
@@ -107,9 +138,20 @@ pub(crate) const NVRTC: &[&str] = &[
     "nvrtcDestroyProgram",
     "nvrtcGetCUBIN",
     "nvrtcGetCUBINSize",
+    "nvrtcGetPTX",
+    "nvrtcGetPTXSize",
     "nvrtcGetProgramLog",
     "nvrtcGetProgramLogSize",
     "nvrtcVersion",
+];
+
+/// Functions of cuBLAS.
+pub(crate) const CUBLAS: &[&str] = &[
+    "cublasCreate_v2",
+    "cublasDestroy_v2",
+    "cublasGemmStridedBatchedEx",
+    "cublasSetStream_v2",
+    "cublasSetWorkspace_v2",
 ];
 
 #[cfg(test)]
@@ -117,7 +159,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use super::{DRIVER, NVRTC};
+    use super::{CUBLAS, DRIVER, NVRTC};
 
     /// The functions that the sources of the crate call, or look up by name: `prefix…` before a bracket or a quote.
     fn called(folder: &Path, prefix: &str, found: &mut BTreeSet<String>) {
@@ -149,7 +191,7 @@ mod tests {
         if !sources.exists() {
             return eprintln!("skipped: the sources are not on this machine");
         }
-        for (prefix, list) in [("cu", DRIVER), ("nvrtc", NVRTC)] {
+        for (prefix, list) in [("cu", DRIVER), ("nvrtc", NVRTC), ("cublas", CUBLAS)] {
             let mut found = BTreeSet::new();
             called(&sources, prefix, &mut found);
             let listed: BTreeSet<String> = list.iter().map(|&name| name.to_owned()).collect();

@@ -1,5 +1,6 @@
 //! Kernels: which function, with which parameters, launched how.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
@@ -9,10 +10,11 @@ use cudarc::driver::sys::{
 use phonograph_graph::{
     Arg, BufferId, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId, View,
 };
-use phonograph_kernels::cuda::{self, FAULT_WORDS, Param};
+use phonograph_kernels::cuda::{self, CudaKernel, FAULT_WORDS, Param, Place};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Lowering, Scope};
+use super::product::is_product;
+use super::{Base, Lowering, Scope};
 use crate::bindings::InstantiateError;
 use crate::cuda::CompileError;
 use crate::device::{Device, zeroed};
@@ -44,6 +46,62 @@ pub(super) struct Named {
     max_threads: u32,
 }
 
+/// All that decides how a generated kernel is launched, but for where its operands lie.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    device: u32,
+    weak_edges: bool,
+    code: Code,
+    args: SmallVec<[ArgShape; 4]>,
+}
+
+/// Code by what it is, or by where it lies: the graph that is lowered holds it meanwhile.
+#[derive(PartialEq, Eq, Hash)]
+enum Code {
+    Library(LibraryKernel),
+    At(usize),
+}
+
+/// An argument, of a view all but its place; whether it is indirect.
+#[derive(PartialEq, Eq, Hash)]
+enum ArgShape {
+    View(View, bool),
+    Scalar(bool),
+}
+
+impl Shape {
+    fn of(
+        node: &KernelNode,
+        device: &Device,
+        weak_edges: bool,
+        indirect: &dyn Fn(usize) -> bool,
+    ) -> Self {
+        let code = match &node.kernel {
+            KernelRef::Elementwise(expr) => Code::At(Arc::as_ptr(expr) as usize),
+            KernelRef::Fused(fused) => Code::At(Arc::as_ptr(fused) as usize),
+            KernelRef::Library(library) => Code::Library(*library),
+            KernelRef::Named(_) => unreachable!("a kernel by name is not generated"),
+        };
+        let args = node.args.iter().enumerate().map(|(at, arg)| match arg {
+            Arg::View(view, _) => {
+                let mut placeless = *view;
+                (placeless.buffer, placeless.offset) = (BufferId(0), 0);
+                ArgShape::View(placeless, indirect(at))
+            }
+            _ => ArgShape::Scalar(indirect(at)),
+        });
+        Self { device: device.ordinal(), weak_edges, code, args: args.collect() }
+    }
+}
+
+/// A generated kernel, compiled, with its launch and parameters.
+pub(super) struct Recipe {
+    function: Function,
+    blocks: u32,
+    threads: u32,
+    params: Vec<Param>,
+}
+
 impl Lowering<'_> {
     pub(super) fn kernel(
         &mut self,
@@ -55,6 +113,11 @@ impl Lowering<'_> {
         match &node.kernel {
             KernelRef::Named(name) => self.named(scope, id, name, node, after),
             KernelRef::Elementwise(_) | KernelRef::Library(_) | KernelRef::Fused(_) => {
+                if is_product(&node.kernel)
+                    && let Some(nodes) = self.product(scope, id, node, after)?
+                {
+                    return Ok(nodes);
+                }
                 self.generated(scope, id, node, after)
             }
         }
@@ -142,22 +205,99 @@ impl Lowering<'_> {
         node: &KernelNode,
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
-        let number = self.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
-        let kernel = cuda::kernel_with_id(node, number)
-            .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
-        let views: SmallVec<[View; 4]> = node
-            .args
-            .iter()
-            .filter_map(|arg| match arg {
-                Arg::View(view, _) => Some(*view),
-                _ => None,
-            })
-            .collect();
+        let recipe = self.recipe(scope, id, node)?;
+        let mut views = node.args.iter().filter_map(|arg| match arg {
+            Arg::View(view, _) => Some(view),
+            _ => None,
+        });
+        let mut values = Vec::with_capacity(recipe.params.len());
+        for (index, param) in recipe.params.iter().enumerate() {
+            values.push(match param {
+                Param::View(_) => {
+                    let view = views.next().expect("a parameter for each view, in order");
+                    match scope.bases[view.buffer.index()] {
+                        Base::Slot(slot) => {
+                            self.check_aligned(scope, id, view)?;
+                            self.need_words(scope, id)?;
+                            smallvec![self.words.pointer(
+                                &mut self.pointer_slots,
+                                slot,
+                                view.offset
+                            )]
+                        }
+                        _ => smallvec![self.view(scope, id, index, view)?],
+                    }
+                }
+                Param::Scalar(at, _) => smallvec![match node.args[*at] {
+                    Arg::Scalar(scalar) => scalar.to_bits(),
+                    Arg::Slot(slot) => {
+                        self.need_words(scope, id)?;
+                        let slot = scope.slots[slot.index()];
+                        self.words.scalar(&mut self.scalar_slots[slot.index()])
+                    }
+                    Arg::View(..) | Arg::Region(..) => {
+                        unreachable!("a scalar parameter is a scalar argument")
+                    }
+                }],
+                Param::Words(words) => SmallVec::from_slice(words),
+                Param::Scratch(bytes) => {
+                    let device = recipe.function.device();
+                    let memory = Memory::on_device(self.target.owner, device, *bytes)?;
+                    let address = memory.address();
+                    self.arenas.push(memory);
+                    smallvec![address]
+                }
+                Param::FaultLock => smallvec![self.faults.as_ref().map_or(0, |f| f.lock.address())],
+                Param::FaultRecord => {
+                    smallvec![self.faults.as_ref().map_or(0, |f| f.record.address())]
+                }
+            });
+        }
+        let function = recipe.function.clone();
+        let (grid, block) = ((recipe.blocks, 1, 1), (recipe.threads, 1, 1));
+        let launch = Launch { function, grid, block, shared_bytes: 0, values };
+        let priority = node.config.priority;
+        let attributes = Attributes { cluster: (1, 1, 1), cooperative: false, priority };
+        self.launch(scope, id, launch, attributes, after)
+    }
+
+    /// How a generated kernel is launched: as an earlier node of the same shape, or found out.
+    fn recipe(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        node: &KernelNode,
+    ) -> Result<Rc<Recipe>, InstantiateError> {
+        let indirect = |at: usize| match &node.args[at] {
+            Arg::Slot(_) => true,
+            Arg::View(view, _) => matches!(scope.bases[view.buffer.index()], Base::Slot(_)),
+            Arg::Scalar(_) | Arg::Region(..) => false,
+        };
+        let views = node.args.iter().filter_map(|arg| match arg {
+            Arg::View(view, _) => Some(view),
+            _ => None,
+        });
+        // Results are written where the last operand lies.
+        let device = match views.clone().next_back() {
+            Some(View { buffer, .. }) => self.device_of(*buffer, scope.graph.buffer(*buffer))?,
+            None => &self.target.devices[0],
+        };
         let rows = match node.kernel {
-            KernelRef::Library(LibraryKernel::Gather) => Some(&views[0]),
-            KernelRef::Library(LibraryKernel::ScatterAdd) => Some(&views[2]),
+            KernelRef::Library(LibraryKernel::Gather) => views.clone().next(),
+            KernelRef::Library(LibraryKernel::ScatterAdd) => views.clone().nth(2),
             _ => None,
         };
+        // Those with a number for their faults are each of their own; an offset that is wrong is for the generator to name.
+        let whole = views.clone().all(|view| view.offset.is_multiple_of(view.dtype.size()));
+        let weak_edges = scope.has_weak_edges(id);
+        let shape =
+            (rows.is_none() && whole).then(|| Shape::of(node, device, weak_edges, &indirect));
+        if let Some(known) = shape.as_ref().and_then(|shape| self.recipes.get(shape)) {
+            return Ok(known.clone());
+        }
+        let number = self.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
+        let kernel = cuda::kernel_in(node, &Place { number, weak_edges, indirect: &indirect })
+            .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
         if let Some(table) = rows {
             let faults = match &mut self.faults {
                 Some(faults) => faults,
@@ -170,36 +310,13 @@ impl Lowering<'_> {
             };
             faults.nodes.push((scope.path(id), table.shape().extents()[0]));
         }
-        // Results are written where the last operand lies.
-        let home = views.last().map(|view| view.buffer);
-        let device = match home {
-            Some(buffer) => self.device_of(buffer, scope.graph.buffer(buffer))?,
-            None => &self.target.devices[0],
-        };
         let function = self.compiled(scope, id, device, &kernel.source)?;
-        let mut values = Vec::with_capacity(kernel.params.len());
-        for (index, param) in kernel.params.iter().enumerate() {
-            values.push(match param {
-                Param::View(view) => smallvec![self.view(scope, id, index, view)?],
-                Param::Scalar(at, _) => smallvec![match node.args[*at] {
-                    Arg::Scalar(scalar) => scalar.to_bits(),
-                    Arg::Slot(slot) => self.slot(scope, index, slot),
-                    Arg::View(..) | Arg::Region(..) => {
-                        unreachable!("a scalar parameter is a scalar argument")
-                    }
-                }],
-                Param::Words(words) => SmallVec::from_slice(words),
-                Param::FaultLock => smallvec![self.faults.as_ref().map_or(0, |f| f.lock.address())],
-                Param::FaultRecord => {
-                    smallvec![self.faults.as_ref().map_or(0, |f| f.record.address())]
-                }
-            });
+        let CudaKernel { blocks, threads, params, .. } = kernel;
+        let recipe = Rc::new(Recipe { function, blocks, threads, params });
+        if let Some(shape) = shape {
+            self.recipes.insert(shape, recipe.clone());
         }
-        let (grid, block) = ((kernel.blocks, 1, 1), (kernel.threads, 1, 1));
-        let launch = Launch { function, grid, block, shared_bytes: 0, values };
-        let priority = node.config.priority;
-        let attributes = Attributes { cluster: (1, 1, 1), cooperative: false, priority };
-        self.launch(scope, id, launch, attributes, after)
+        Ok(recipe)
     }
 
     /// The function of a generated source, compiled or found.
@@ -229,14 +346,24 @@ impl Lowering<'_> {
         index: usize,
         view: &View,
     ) -> Result<u64, InstantiateError> {
-        let address = self.address(scope, index, view.buffer, view.offset);
-        // An element that is not aligned would end the process's use of the device.
+        self.check_aligned(scope, id, view)?;
+        Ok(self.address(scope, index, view.buffer, view.offset))
+    }
+
+    /// An element that is not aligned would end the process's use of the device.
+    pub(super) fn check_aligned(
+        &self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        view: &View,
+    ) -> Result<(), InstantiateError> {
+        let address = self.resolve(scope, view.buffer).0 + view.offset;
         if !address.is_multiple_of(view.dtype.size()) && view.elements() > 0 {
             let (dtype, buffer) = (view.dtype, view.buffer);
             let reason = format!("an element of type {dtype} of {buffer} is not aligned");
             return Err(scope.unsupported(id, reason));
         }
-        Ok(address)
+        Ok(())
     }
 
     fn address(&mut self, scope: &Scope<'_>, index: usize, buffer: BufferId, offset: u64) -> u64 {
@@ -250,6 +377,7 @@ impl Lowering<'_> {
         let op = self.next_op();
         let slot = &mut self.scalar_slots[scope.slots[slot.index()].index()];
         slot.uses.push((op, index));
+        self.changeable = true;
         slot.value.to_bits()
     }
 

@@ -8,32 +8,45 @@
 
 mod control;
 mod kernel;
+mod product;
+mod record;
 mod transfer;
+mod words;
 
+pub(crate) use record::Recorded;
+
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{
-    CUgraph, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams,
+    CUfunction, CUgraph, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode,
+    CUgraphNodeParams,
 };
 use phonograph_graph::{
-    Buffer, BufferId, BufferRole, ComputeGraph, EdgeKind, EventId, NodeId, NodeKind, Schedule,
-    SlotId, Space, Step, check, races,
+    Buffer, BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind,
+    Schedule, SlotId, Space, Step, check, races,
 };
 use phonograph_runtime::cpu::NodePath;
 use phonograph_runtime::cpu::kernels::KernelError;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::bindings::{Bindings, InstantiateError};
+use crate::cublas::Handle;
 use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::{DriverError, Version};
 use crate::exec::{
-    Exec, Faults, HostCall, Op, OpId, PointerSlot, ScalarSlot, Use, Work, is_on_host,
+    Exec, Faults, Front, HostCall, Launch, Op, OpId, PointerSlot, ScalarSlot, Use, Work, is_on_host,
 };
 use crate::graph::{Dependencies, Executable, Graph, Refused, add_node, edge_data};
 use crate::memory::{Memory, Owner};
+use crate::module::Function;
+use crate::order::{Turn, Uses};
 use crate::stream::Event;
+
+pub(crate) use product::Blas;
+pub use product::ProductBy;
 
 /// What lowering works with, of the [`Cuda`](crate::Cuda) that it is for.
 pub(crate) struct Target<'a> {
@@ -41,6 +54,9 @@ pub(crate) struct Target<'a> {
     pub devices: &'a [Device],
     pub kernels: &'a mut Kernels,
     pub owner: &'a Arc<Owner>,
+    pub blas: &'a mut Blas,
+    /// Launches of all executables.
+    pub everything: &'a Arc<Uses>,
 }
 
 pub(crate) fn instantiate(
@@ -49,18 +65,17 @@ pub(crate) fn instantiate(
     schedule: &Schedule,
     bindings: &Bindings<'_>,
 ) -> Result<Exec, InstantiateError> {
-    let violations = check(graph, schedule);
-    if !violations.is_empty() {
-        return Err(InstantiateError::Schedule(violations));
-    }
-    check_races(graph, &NodePath(Vec::new()))?;
+    check_graph(graph, schedule)?;
     let device = &target.devices[0];
     // Current for all of it, so that no node has to make it so.
     let _current = device.enter()?;
     let driver_graph = Graph::new(device)?;
     let scalar_slots = graph.slots().iter();
     let scalar_slots = scalar_slots
-        .map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() })
+        .map(|slot| {
+            let (uses, word) = (Vec::new(), None);
+            ScalarSlot { dtype: slot.dtype(), value: slot.default, uses, word }
+        })
         .collect();
     let mut lowering = Lowering {
         target,
@@ -75,6 +90,12 @@ pub(crate) fn instantiate(
         faults: None,
         host_fault: Arc::default(),
         named: FxHashMap::default(),
+        recipes: FxHashMap::default(),
+        products: Vec::new(),
+        blas: Vec::new(),
+        functions: FxHashMap::default(),
+        words: words::Words::default(),
+        changeable: false,
         has_priorities: false,
         allocated: Vec::new(),
     };
@@ -90,6 +111,7 @@ pub(crate) fn instantiate(
         slots,
         ends: vec![SmallVec::new(); graph.node_count()],
     };
+    lowering.room_for_words(graph)?;
     lowering.graph(&mut scope)?;
     let mut flags = 0;
     if lowering.has_priorities {
@@ -100,18 +122,32 @@ pub(crate) fn instantiate(
     }
     let executable = Executable::new(&driver_graph, u64::from(flags))
         .map_err(|refused| scope.explain(refused))?;
-    let switches = graph.nodes().iter().zip(scope.ends).map(|(node, ends)| {
+    let by_cublas = lowering.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
+    let graphs: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
+    let switches = graph.node_ids().zip(scope.ends).map(|(id, ends)| {
+        let kind = &graph.node(id).kind;
         let can_be_disabled =
-            matches!(node.kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
-        can_be_disabled.then_some(ends)
+            matches!(kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
+        (can_be_disabled && !graphs.contains(&id)).then_some(ends)
     });
+    let block = lowering.block();
     let slots = lowering.pointer_slots.iter();
     let unbound = slots.filter(|(_, slot)| slot.bound.is_none()).map(|(&buffer, _)| buffer);
+    let (written, is_opaque) = touched(graph);
+    let front = Front { executable, turn: Turn::default(), pending: true };
     Ok(Exec {
         unbound: unbound.collect(),
         changed: Vec::new(),
         retired: Vec::new(),
-        executable,
+        front,
+        products: lowering.products,
+        _blas: lowering.blas,
+        written,
+        is_opaque,
+        uses: Uses::default(),
+        everything: lowering.target.everything.clone(),
+        block,
+        _functions: lowering.functions.into_values().collect(),
         switches: switches.collect(),
         _graph: driver_graph,
         ops: lowering.ops,
@@ -127,6 +163,35 @@ pub(crate) fn instantiate(
         owner: lowering.target.owner.clone(),
         last: None,
     })
+}
+
+/// That the schedule is right and conflicting accesses are ordered.
+pub(crate) fn check_graph(
+    graph: &ComputeGraph,
+    schedule: &Schedule,
+) -> Result<(), InstantiateError> {
+    let violations = check(graph, schedule);
+    if !violations.is_empty() {
+        return Err(InstantiateError::Schedule(violations));
+    }
+    check_races(graph, &NodePath(Vec::new()))
+}
+
+/// The external buffers that the graph writes, and whether it may touch what it does not name.
+fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
+    let (mut written, mut is_opaque) = (FxHashSet::default(), false);
+    for id in graph.node_ids() {
+        match graph.effects(id) {
+            Effects::Unknown => is_opaque = true,
+            Effects::Known(operands) => {
+                let writes = operands.into_iter().filter(|(_, access)| access.writes());
+                let buffers = writes.map(|(region, _)| region.buffer);
+                let external = |id: &BufferId| graph.buffer(*id).role == BufferRole::External;
+                written.extend(buffers.filter(external));
+            }
+        }
+    }
+    (written, is_opaque)
 }
 
 /// Without an order between conflicting accesses the device would race, so such a graph is refused at any depth.
@@ -195,6 +260,16 @@ impl Scope<'_> {
         move |source| InstantiateError::Node { node: self.path(id), source }
     }
 
+    /// Whether an edge to the node or from it is not a full one.
+    fn has_weak_edges(&self, id: NodeId) -> bool {
+        let weak = |to: NodeId| {
+            let mut edges = self.graph.incoming(to);
+            edges.any(|edge| (edge.from == id || to == id) && !edge.data.is_full())
+        };
+        let mut near = self.graph.successors(id).iter().copied().chain([id]);
+        self.graph.has_weak_edges() && near.any(weak)
+    }
+
     /// Names the node that the driver could not instantiate, if it is one of this graph.
     fn explain(&self, refused: Refused) -> InstantiateError {
         let Refused { error: source, verdict, node } = refused;
@@ -224,6 +299,15 @@ struct Lowering<'a> {
     host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
     /// What the driver says of the kernels that were bound by name, asked once.
     named: FxHashMap<Arc<str>, kernel::Named>,
+    /// The generated kernels so far.
+    recipes: FxHashMap<kernel::Shape, Rc<kernel::Recipe>>,
+    /// The functions that nodes launch, by their handles.
+    functions: FxHashMap<CUfunction, Function>,
+    words: words::Words,
+    products: Vec<(NodePath, ProductBy)>,
+    blas: Vec<Arc<Mutex<Handle>>>,
+    /// Whether the operation that comes next has a parameter that changes.
+    changeable: bool,
     has_priorities: bool,
     /// Buffers that allocation nodes made and no node has freed.
     allocated: Vec<BufferId>,
@@ -265,7 +349,7 @@ impl<'a> Lowering<'a> {
                 return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
             }
             let earlier = &self.bindings.memory[..at];
-            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.same_as(memory)) {
+            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.overlaps(memory)) {
                 return Err(problem(
                     buffer,
                     format!("is bound to {other} as well; operands must not overlap"),
@@ -287,7 +371,8 @@ impl<'a> Lowering<'a> {
                     self.memory.insert(buffer, memory);
                     base
                 }
-                BufferRole::Slot(_) => {
+                BufferRole::Slot(access) => {
+                    let writes = access.writes();
                     let (bytes, on_host) = (declared.bytes, is_on_host(declared));
                     // The driver wants every node to name memory of the right kind from the start.
                     let stand_in = match given {
@@ -295,7 +380,7 @@ impl<'a> Lowering<'a> {
                         None => Some(self.allocate(buffer, declared, bytes)?),
                     };
                     let uses = Vec::new();
-                    let slot = PointerSlot { bytes, on_host, bound: given, stand_in, uses };
+                    let slot = PointerSlot { bytes, on_host, writes, bound: given, stand_in, uses };
                     self.pointer_slots.insert(buffer, slot);
                     Base::Slot(buffer)
                 }
@@ -356,8 +441,9 @@ impl<'a> Lowering<'a> {
             reuse.entry(to).or_default().push(from);
         }
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
+        let mut after = Dependencies::default();
         for id in issued(scope.schedule) {
-            let mut after = Dependencies::default();
+            after.clear();
             for edge in scope.graph.incoming(id) {
                 let programmatic = edge.data.kind == EdgeKind::Programmatic;
                 if programmatic && self.target.devices.iter().any(|d| d.capability() < (9, 0)) {
@@ -472,6 +558,7 @@ impl<'a> Lowering<'a> {
     /// Notes that an address is to be changed when memory is bound to the slot.
     fn note(&mut self, slot: Option<BufferId>, place: Use) {
         if let Some(slot) = slot {
+            self.changeable |= !matches!(place, Use::Word(..));
             let slot = self.pointer_slots.get_mut(&slot).expect("`bind` has one for each");
             slot.uses.push(place);
         }
@@ -481,7 +568,7 @@ impl<'a> Lowering<'a> {
         OpId(self.ops.len() as u32)
     }
 
-    /// Adds to `graph` a node whose parameters can be changed later, for a node of `scope`.
+    /// Adds to `graph` a node whose parameters can be changed later if a slot is among them, for a node of `scope`.
     ///
     /// # Safety
     /// As for [`add_node`]; the parameters are those of `work`.
@@ -496,13 +583,18 @@ impl<'a> Lowering<'a> {
     ) -> Result<CUgraphNode, InstantiateError> {
         // SAFETY: the caller's promise.
         let node = unsafe { add_node(graph, after, params) }.map_err(scope.refused(id))?;
-        self.ops.push(Op { node, work, changed: false });
+        if let Work::Kernel(Launch { function, .. }) = &work {
+            self.functions.entry(function.handle()).or_insert_with(|| function.clone());
+        }
+        if std::mem::take(&mut self.changeable) {
+            self.ops.push(Op { node, work, changed: false });
+        }
         Ok(node)
     }
 }
 
 /// The nodes of a schedule in issue order.
-fn issued(schedule: &Schedule) -> impl Iterator<Item = NodeId> + '_ {
+pub(crate) fn issued(schedule: &Schedule) -> impl Iterator<Item = NodeId> + '_ {
     let runs = schedule.steps.iter().filter_map(|step| match step {
         Step::Run { nodes, .. } => Some(nodes),
         Step::Record { .. } | Step::Wait { .. } => None,

@@ -2,17 +2,22 @@
 //!
 //! Programs are made blindly, without asking the model: which calls are made and on what is drawn, with a leaning towards what
 //! keeps captures going, so that most calls meet one. Only handles that the program has destroyed are left alone, since what
-//! a driver does with those is undefined.
+//! a driver does with those is undefined, and memory that it has freed once other memory may have the address.
 
 use phonograph_trace::recording::{Program, Step};
 use phonograph_trace::{CuResult, StreamKind};
+
+pub use super::pairs::pair;
 
 /// Numbers from a seed: SplitMix64 (Steele, Lea and Flood, 2014).
 pub(super) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
+    /// The numbers for one question of a seed.
+    pub fn of(seed: u64, number: u64) -> Self {
+        // Neighbouring seeds and numbers are far apart in the sequence.
+        let mut first = Self(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ number.rotate_left(32));
+        Self(first.next())
     }
 
     fn next(&mut self) -> u64 {
@@ -49,9 +54,7 @@ impl Random {
 /// assert_eq!(first.steps.len(), program(7, 0).steps.len());
 /// ```
 pub fn program(seed: u64, number: u64) -> Program {
-    // Neighbouring seeds and numbers are far apart in the sequence.
-    let mut draw = Random::new(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ number.rotate_left(32));
-    let mut random = Random::new(draw.next());
+    let mut random = Random::of(seed, number);
     let kinds = [StreamKind::NonBlocking, StreamKind::NonBlocking, StreamKind::Blocking];
     let streams: Vec<StreamKind> =
         (0..2 + random.below(3)).map(|_| random.pick(&kinds).expect("there are some")).collect();
@@ -63,6 +66,7 @@ pub fn program(seed: u64, number: u64) -> Program {
         recorded: Vec::new(),
         streams: (0..streams.len()).collect(),
         dead_streams: Vec::new(),
+        freed: [Freed::No; 2],
         events: (0..events).collect(),
         dead_events: Vec::new(),
         random,
@@ -118,6 +122,16 @@ const CALLS: &[(&str, usize)] = &[
 
 const COPIES: [&str; 5] = ["dtod", "htod_pinned", "dtoh_pinned", "htod_pageable", "dtoh_pageable"];
 
+/// Whether a piece of memory may have been freed since it was last allocated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freed {
+    No,
+    /// And nothing was allocated since.
+    Yes,
+    /// And something may lie there by now.
+    Taken,
+}
+
 struct Writer {
     random: Random,
     /// How many calls of a hundred a second thread makes.
@@ -130,6 +144,8 @@ struct Writer {
     recorded: Vec<usize>,
     streams: Vec<usize>,
     dead_streams: Vec<usize>,
+    /// What became of each piece of memory.
+    freed: [Freed; 2],
     events: Vec<usize>,
     dead_events: Vec<usize>,
 }
@@ -146,7 +162,7 @@ impl Writer {
         });
         let (call, _) = *drawn.expect("the number is below the sum of the weights");
         let mode = self.random.pick(&["global", "thread_local", "relaxed"])?;
-        let memory = format!("m{}", self.random.below(2));
+        let memory = self.random.below(2);
         let words = match call {
             "begin" | "begin_into" => {
                 // Most begins are on a stream that is not an origin.
@@ -196,7 +212,19 @@ impl Writer {
             }
             "wait legacy" => format!("wait legacy e{}", self.random.pick(&self.events)?),
             "esync" | "equery" => format!("{call} e{}", self.random.pick(&self.events)?),
-            "malloc_async" | "free_async" => format!("{call} s{} {memory}", self.stream()?),
+            "malloc_async" => {
+                let stream = self.stream()?;
+                for freed in self.freed.iter_mut().filter(|freed| **freed == Freed::Yes) {
+                    *freed = Freed::Taken;
+                }
+                self.freed[memory] = Freed::No;
+                format!("malloc_async s{stream} m{memory}")
+            }
+            "free_async" if self.freed[memory] != Freed::Taken => {
+                let stream = self.stream()?;
+                self.freed[memory] = Freed::Yes;
+                format!("free_async s{stream} m{memory}")
+            }
             "adddeps" | "setdeps" => {
                 format!("{call} s{} s{}", self.stream()?, self.random.pick(&self.streams)?)
             }

@@ -5,9 +5,13 @@
 //! threads, the calls one after the other. Programs made at random crash a driver now and then, so whoever asks many does it
 //! in child processes, and goes on after the one that took the process along.
 
+mod calls;
 pub mod generate;
+mod pairs;
 mod perform;
 mod program;
+mod table;
+mod update;
 
 use std::ffi::c_void;
 use std::ptr;
@@ -22,11 +26,15 @@ use crate::memory::{Memory, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::stream::Stream;
 
-/// A kernel that does nothing, for every device.
-const NOTHING: &str = ".version 7.0
+/// Kernels that do nothing, for every device.
+const KERNELS: &str = ".version 7.0
 .target sm_75
 .address_size 64
 .visible .entry nothing()
+{
+    ret;
+}
+.visible .entry nothing_else()
 {
     ret;
 }
@@ -74,8 +82,13 @@ pub struct Recorder {
     launched: Executable,
     _graph: Graph,
     kernel: Function,
+    other_kernel: Function,
+    /// The same code loaded again.
+    second_module: [Function; 2],
     /// Two ranges of device memory.
     memory: [Memory; 2],
+    /// Where the copies and fills of graphs lie, which are never launched.
+    arena: Memory,
     pinned: Memory,
     pageable: Box<[u8]>,
     device: Device,
@@ -88,11 +101,15 @@ impl Recorder {
     /// Opens the first device and puts what calls need in place.
     pub fn new() -> Result<Self, RecordError> {
         let device = Device::open(0)?;
-        let kernel = Module::from_ptx(&device, NOTHING)?.function("nothing")?;
+        let load = || -> Result<[Function; 2], RecordError> {
+            let module = Module::from_ptx(&device, KERNELS)?;
+            Ok([module.function("nothing")?, module.function("nothing_else")?])
+        };
+        let ([kernel, other_kernel], second_module) = (load()?, load()?);
         let owner = Arc::new(Owner);
         let on_device = || Memory::on_device(&owner, &device, BYTES);
-        let memory = [on_device()?, on_device()?];
-        let pinned = Memory::on_host(&owner, &device, BYTES)?;
+        let arena = Memory::on_device(&owner, &device, update::ARENA)?;
+        let pinned = Memory::on_host(&owner, &device, 2 * BYTES)?;
         let graph = Graph::new(&device)?;
         let _current = device.enter()?;
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
@@ -104,7 +121,18 @@ impl Recorder {
         launched.upload(&stream)?;
         stream.synchronize()?;
         let pageable = vec![0; BYTES as usize].into_boxed_slice();
-        Ok(Self { launched, _graph: graph, kernel, memory, pinned, pageable, device })
+        Ok(Self {
+            launched,
+            _graph: graph,
+            kernel,
+            other_kernel,
+            second_module,
+            memory: [on_device()?, on_device()?],
+            arena,
+            pinned,
+            pageable,
+            device,
+        })
     }
 
     /// The device that is asked.

@@ -15,7 +15,7 @@ use super::{NO_DATA, RecordError, Recorder, nothing_on_host};
 use crate::error::{DriverError, call, log_drop};
 
 /// The driver's names for the default streams.
-const LEGACY: usize = 1;
+pub(super) const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 /// Whether [`State::perform`] makes the call.
@@ -193,13 +193,13 @@ impl State {
                 }
                 F::MemcpyDtoD => call!(cuMemcpyDtoD_v2(b, a, BYTES)),
                 F::MemAllocAsync => {
-                    let mut address = 0;
-                    let done = call!(cuMemAllocAsync(&mut address, BYTES, stream));
-                    // A refused allocation leaves what the name stood for.
-                    if let (Ok(()), Some(name)) = (&done, asked.memory) {
-                        self.pool.insert(name, address);
-                    }
-                    done
+                    // The program's variable, as the driver leaves it.
+                    let mut unnamed = 0;
+                    let address = match asked.memory {
+                        Some(name) => self.pool.entry(name).or_default(),
+                        None => &mut unnamed,
+                    };
+                    call!(cuMemAllocAsync(address, BYTES, stream))
                 }
                 F::MemFreeAsync => {
                     let address = asked.memory.and_then(|name| self.pool.get(&name));
@@ -333,18 +333,18 @@ impl State {
     }
 }
 
-const RECORD_EXTERNAL: u32 = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
-const WAIT_EXTERNAL: u32 = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL as u32;
+pub(super) const RECORD_EXTERNAL: u32 = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+pub(super) const WAIT_EXTERNAL: u32 = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL as u32;
 const EVENT_FLAGS: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
 
-fn flags_of(kind: StreamKind) -> u32 {
+pub(super) fn flags_of(kind: StreamKind) -> u32 {
     match kind {
         StreamKind::Blocking => CUstream_flags::CU_STREAM_DEFAULT as u32,
         StreamKind::NonBlocking => CUstream_flags::CU_STREAM_NON_BLOCKING as u32,
     }
 }
 
-fn mode_of(mode: Option<Mode>) -> CUstreamCaptureMode {
+pub(super) fn mode_of(mode: Option<Mode>) -> CUstreamCaptureMode {
     match mode {
         None | Some(Mode::Global) => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
         Some(Mode::ThreadLocal) => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -353,4 +353,9 @@ fn mode_of(mode: Option<Mode>) -> CUstreamCaptureMode {
 }
 
 /// What a stream's callback calls.
-unsafe extern "C" fn nothing_on_stream(_stream: CUstream, _status: CUresult, _data: *mut c_void) {}
+pub(super) unsafe extern "C" fn nothing_on_stream(
+    _stream: CUstream,
+    _status: CUresult,
+    _data: *mut c_void,
+) {
+}

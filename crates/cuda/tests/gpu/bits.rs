@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::case::{Case, check, cuda, fused_reduction, product_with_bias};
+use phonograph_cuda::{Cublas, ProductBy};
 use phonograph_graph::{
     BinaryOp, BufferId, CompareOp, ComputeGraph, DType, Expr, GraphBuilder, LibraryKernel, Op,
     ReduceOp, Schedule, UnaryOp, ValueId, View,
@@ -282,6 +283,37 @@ fn reductions_give_the_same_bits() {
     check_values(&mut cuda, &Case::new(graph), &types);
 }
 
+/// So few outputs that several blocks share each.
+#[test]
+fn long_reductions_give_the_same_bits() {
+    let Some(mut cuda) = cuda() else { return };
+    for (op, dtype, out) in [
+        (ReduceOp::Sum, DType::F32, DType::F32),
+        (ReduceOp::Sum, DType::I64, DType::I64),
+        (ReduceOp::Max, DType::F32, DType::F32),
+        (ReduceOp::ArgMax, DType::F64, DType::I32),
+    ] {
+        for (outputs, length) in [(1, 1 << 20), (1, 262_144 + 4097), (3, 300_001), (100, 9000)] {
+            let (graph, types) = library(
+                LibraryKernel::Reduce { op, axis: 1 },
+                &[(dtype, &[outputs, length]), (out, &[outputs])],
+            );
+            let count = (outputs * length) as usize;
+            let everyday = |v: u64| (v % 20_001) as f64 / 1000.0 - 10.0;
+            let values = noise(count).into_iter();
+            let bytes: Vec<u8> = match dtype {
+                DType::F32 => values.flat_map(|v| (everyday(v) as f32).to_le_bytes()).collect(),
+                DType::F64 => values.flat_map(|v| everyday(v).to_le_bytes()).collect(),
+                _ => values.flat_map(u64::to_le_bytes).collect(),
+            };
+            let mut case = Case::new(graph);
+            case.contents = vec![(types[0].0, bytes)];
+            check_values(&mut cuda, &case, &types);
+        }
+    }
+    check(&mut cuda, &Case::new(fused_reduction(ReduceOp::Sum, &[2, 600_000], 1)));
+}
+
 #[test]
 fn rows_are_gathered_and_added_in_order() {
     let Some(mut cuda) = cuda() else { return };
@@ -315,11 +347,33 @@ fn rows_are_gathered_and_added_in_order() {
 }
 
 #[test]
-fn products_are_within_their_error() {
+fn products_by_generated_kernels_are_within_their_error() {
+    let Some(cuda) = cuda() else { return };
+    check_products(&mut cuda.without_cublas(), "cuBLAS is not wanted");
+}
+
+#[test]
+fn products_by_cublas_are_within_their_error() {
     let Some(mut cuda) = cuda() else { return };
-    for (batch, m, k, n) in
-        [(1, 1, 1, 1), (1, 64, 64, 64), (3, 65, 33, 70), (2, 5, 0, 6), (1, 200, 1000, 3)]
-    {
+    match Cublas::load() {
+        Ok(cublas) => eprintln!("cuBLAS is {}", cublas.library()),
+        Err(error) => return eprintln!("skipped: {error}"),
+    }
+    check_products(&mut cuda, "");
+}
+
+/// Each product is within k ε Σ |aᵢ bᵢ| of the exact value, in whatever order the sums are made; all but empty ones are by a
+/// generated kernel for this reason, or by cuBLAS.
+fn check_products(cuda: &mut phonograph_cuda::Cuda, why_generated: &str) {
+    for (batch, m, k, n) in [
+        (1, 1, 1, 1),
+        (1, 64, 64, 64),
+        (3, 65, 33, 70),
+        (2, 5, 0, 6),
+        (1, 200, 1000, 3),
+        // Enough for large tiles.
+        (2, 400, 100, 500),
+    ] {
         for transposed in [false, true] {
             let mut b = GraphBuilder::new();
             let mut operand = |rows: u64, columns: u64, turn: bool| {
@@ -334,7 +388,14 @@ fn products_are_within_their_error() {
             let mut case = Case::new(b.build().unwrap());
             case.replays = 1;
             let (cpu, gpu) =
-                (case.on_cpu(), case.on_cuda(&mut cuda, &Schedule::sequential(&case.graph)));
+                (case.on_cpu(), case.on_cuda(cuda, &Schedule::sequential(&case.graph)));
+            let by = match (k, why_generated) {
+                (0, "") => ProductBy::Generated { why: "it is empty".to_owned() },
+                (_, "") => ProductBy::Cublas,
+                (_, why) => ProductBy::Generated { why: why.to_owned() },
+            };
+            let exec = case.instantiate(cuda, &Schedule::sequential(&case.graph));
+            assert_eq!(exec.products()[0].1, by);
             let floats = |bytes: &[u8]| -> Vec<f32> {
                 bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
             };
@@ -385,7 +446,8 @@ fn work_around_reductions_gives_the_same_bits() {
 
 #[test]
 fn work_after_a_product_is_the_same_in_one_kernel_as_in_two() {
-    let Some(mut cuda) = cuda() else { return };
+    let Some(cuda) = cuda() else { return };
+    let mut cuda = cuda.without_cublas();
     for extents in [[0, 70, 33, 65], [3, 5, 64, 130]] {
         let [one, two] = [true, false].map(|in_one| {
             let case = Case::new(product_with_bias(extents, in_one));

@@ -7,6 +7,7 @@ use phonograph_graph::{
     BufferId, BufferRole, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel,
     ReduceOp, Schedule, View,
 };
+use phonograph_kernels::cuda::Place;
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::cpu::{self, Cpu};
 
@@ -130,6 +131,12 @@ pub fn check(cuda: &mut Cuda, case: &Case) {
     assert_eq!(differ.get(), 0, "buffers differ");
 }
 
+/// A place with everything that a source can have, or with nothing.
+pub fn place(all: bool) -> Place<'static> {
+    let indirect: &dyn Fn(usize) -> bool = if all { &|_| true } else { &|_| false };
+    Place { number: 0, weak_edges: all, indirect }
+}
+
 /// A tensor of f32 in an external buffer of its own.
 pub fn tensor(b: &mut GraphBuilder, name: &str, extents: &[u64]) -> View {
     let buffer = b.external_buffer(name, 4 * extents.iter().product::<u64>() as usize);
@@ -199,4 +206,36 @@ pub fn product_with_bias(extents: [u64; 4], in_one: bool) -> ComputeGraph {
         b.add_elementwise("after", after.into(), &[product, bias], &by, &[out]);
     }
     b.build().unwrap()
+}
+
+/// An expression over many dense elements of mixed types, which lie `skip` elements into their buffers, and one that is
+/// repeated; with the types of the buffers.
+pub fn packs(elements: u64, skip: u64) -> (Case, Vec<(BufferId, DType)>) {
+    let mut b = GraphBuilder::new();
+    let mut types = Vec::new();
+    let mut view = |name: &str, dtype: DType| {
+        let bytes = ((elements + skip) * dtype.size()) as usize;
+        let whole = b.external_buffer(name, bytes);
+        types.push((whole, dtype));
+        let whole = View::contiguous(whole, dtype, &[elements + skip]).unwrap();
+        whole.slice(0, skip, elements).unwrap()
+    };
+    let (x, half) = (view("x", DType::F32), view("half", DType::F16));
+    let (y, z) = (view("y", DType::F32), view("z", DType::F16));
+    let one = tensor(&mut b, "one", &[1]);
+    types.push((one.buffer, DType::F32));
+    let expr = Expr::build(|e| {
+        let (x, half, one) = (e.input(DType::F32), e.input(DType::F16), e.input(DType::F32));
+        let sum = x * e.f32(3.0) + half + one;
+        e.output(sum);
+        e.output_as(sum * half, DType::F16);
+    });
+    let one = one.broadcast_to(x.shape()).unwrap();
+    b.add_elementwise("mixed", expr.unwrap().into(), &[x, half, one], &[], &[y, z]);
+    let mut case = Case::new(b.build().unwrap());
+    case.replays = 1;
+    let count = (elements + skip) as usize;
+    let halves = (0..count).flat_map(|i| (0x3c00 + i as u16 % 64).to_le_bytes()).collect();
+    case.contents.push((half.buffer, halves));
+    (case, types)
 }

@@ -1,4 +1,10 @@
-//! All generated CUDA C compiles, for an Ampere and for a Hopper.
+//! All generated CUDA C compiles, for an Ampere and for a Hopper, and the toolkit's assembler takes it: `PHONOGRAPH_PTXAS` names
+//! that; without it this part is left out.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::Command;
+use std::sync::Once;
 
 use phonograph_cuda::{Nvrtc, Program};
 use phonograph_graph::{
@@ -7,7 +13,7 @@ use phonograph_graph::{
 };
 use phonograph_kernels::cuda;
 
-use crate::case::{fused_reduction, product_with_bias};
+use crate::case::{fused_reduction, packs, place, product_with_bias};
 
 const NUMBERS: [DType; 5] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
 
@@ -24,10 +30,34 @@ fn nvrtc() -> Option<&'static Nvrtc> {
 #[track_caller]
 fn compiles(nvrtc: &Nvrtc, name: &str, source: &str) {
     for capability in [(8, 0), (9, 0)] {
-        if let Err(error) = nvrtc.compile(&Program { name, source, capability }) {
+        let program = Program { name, source, capability };
+        if let Err(error) = nvrtc.compile(&program) {
             panic!("{error}\n{source}");
         }
+        let Some(ptxas) = ptxas() else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        let (ptx, cubin) = (folder.path().join("kernel.ptx"), folder.path().join("kernel.cubin"));
+        let text = nvrtc.ptx(&program).unwrap_or_else(|error| panic!("{error}\n{source}"));
+        std::fs::write(&ptx, &text).unwrap();
+        let (major, minor) = capability;
+        let assembled = Command::new(ptxas)
+            .arg(format!("-arch=sm_{major}{minor}"))
+            .args([ptx.as_os_str(), "-o".as_ref(), cubin.as_os_str()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&assembled.stderr);
+        assert!(assembled.status.success(), "{said}\n{text}");
+        assert!(std::fs::metadata(&cubin).unwrap().len() > 0);
     }
+}
+
+fn ptxas() -> Option<OsString> {
+    static SAID: Once = Once::new();
+    let named = env::var_os("PHONOGRAPH_PTXAS");
+    if named.is_none() {
+        SAID.call_once(|| eprintln!("skipped: the assembler, which PHONOGRAPH_PTXAS names"));
+    }
+    named
 }
 
 /// Every operation of every type that has it, in one expression, with inputs and outputs of every type.
@@ -83,8 +113,12 @@ fn expressions_compile() {
     assert!(expr.ops().len() > 300);
     let node = b.add_elementwise("all", expr.into(), &inputs, &params, &outputs);
     let graph = b.build().unwrap();
-    let kernel = cuda::kernel(graph.node(node).kernel().unwrap()).unwrap();
-    compiles(nvrtc, "all", &kernel.source);
+    for indirect in [false, true] {
+        let node = graph.node(node).kernel().unwrap();
+        let kernel = cuda::kernel_in(node, &place(indirect)).unwrap();
+        compiles(nvrtc, "all", &kernel.source);
+    }
+    compiles(nvrtc, "packs", &only_source(&packs(1 << 18, 0).0.graph));
 }
 
 #[test]
@@ -119,15 +153,23 @@ fn library_kernels_compile() {
         nodes.push((LibraryKernel::Gather, vec![table, rows, view(dtype, &[7, 3])]));
     }
     for dtype in [DType::F32, DType::F64] {
-        let operands = [[2, 3, 4], [2, 4, 5], [2, 3, 5]].map(|e| view(dtype, &e));
-        nodes.push((LibraryKernel::MatMul, operands.to_vec()));
+        for size in [1, 1000] {
+            let extents = [[2, 3, 4], [2, 4, 5], [2, 3, 5]];
+            let operands = extents.map(|[b, r, c]| view(dtype, &[b, r * size, c * size]));
+            nodes.push((LibraryKernel::MatMul, operands.to_vec()));
+        }
     }
     let ids: Vec<_> = nodes.iter().map(|(k, v)| b.add_library(k.name(), *k, v)).collect();
     let graph = b.build().unwrap();
     let mut sources: Vec<(String, String)> = Vec::new();
     for id in ids {
-        let kernel = cuda::kernel(graph.node(id).kernel().unwrap()).unwrap();
-        sources.push((graph.node(id).name.to_string(), kernel.source));
+        let kernel = graph.node(id).kernel().unwrap();
+        // Compiling takes long, and what is indirect is the same for all types.
+        let of_f32 = matches!(kernel.args[0], Arg::View(View { dtype: DType::F32, .. }, _));
+        for indirect in [false, true].into_iter().take(1 + usize::from(of_f32)) {
+            let kernel = cuda::kernel_in(kernel, &place(indirect)).unwrap();
+            sources.push((graph.node(id).name.to_string(), kernel.source));
+        }
     }
     sources.sort();
     sources.dedup();
@@ -141,6 +183,7 @@ fn library_kernels_compile() {
     for dtype in [DType::I32, DType::U32, DType::U8, DType::Bool] {
         sources.push(("condition".to_owned(), cuda::set_condition(dtype)));
     }
+    sources.push(("changes".to_owned(), cuda::change_words()));
     for (name, source) in sources {
         compiles(nvrtc, &name, &source);
     }

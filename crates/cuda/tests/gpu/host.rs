@@ -7,6 +7,7 @@ use std::process::Command;
 use phonograph_kernels::cuda::{self, Param};
 
 use crate::bits::{compare, operations};
+use crate::case::{Case, packs, place};
 
 const BEFORE: &str = r#"#include <math.h>
 #define __device__
@@ -34,11 +35,11 @@ extern "C" void run(void **params, unsigned blocks, unsigned threads) {
 }
 "#;
 
-#[test]
-fn expressions_give_the_bits_of_the_cpu_backend() {
-    let (case, types) = operations();
+/// Runs the case's one kernel on the host; with all of its parameters indirect, or none.
+#[track_caller]
+fn on_host(case: &Case, indirect: bool) -> Option<Vec<Vec<u8>>> {
     let node = case.graph.nodes()[0].kernel().unwrap();
-    let kernel = cuda::kernel(node).unwrap();
+    let kernel = cuda::kernel_in(node, &place(indirect)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("kernel.cc"), folder.path().join("libkernel.so"));
     std::fs::write(&source, [BEFORE, &kernel.source, AFTER].concat()).unwrap();
@@ -46,12 +47,14 @@ fn expressions_give_the_bits_of_the_cpu_backend() {
     let options = ["-x", "c++", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o"];
     let built = Command::new("cc").args(options).args([&library, &source]).status();
     if !built.is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: `cc -x c++` does not compile here");
+        eprintln!("skipped: `cc -x c++` does not compile here");
+        return None;
     }
     let mut memory: Vec<Vec<u64>> = Vec::new();
     for buffer in case.external() {
         let bytes = case.first(buffer);
-        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        // Aligned as a device's memory is.
+        let mut words = vec![0u64; bytes.len().div_ceil(8) + 2];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
             *word = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         }
@@ -67,13 +70,20 @@ fn expressions_give_the_bits_of_the_cpu_backend() {
                 vec![memory[at].as_mut_ptr() as usize as u64 + view.offset]
             }
             Param::Words(words) => words.clone(),
-            Param::Scalar(..) | Param::FaultLock | Param::FaultRecord => {
-                unreachable!("this expression has no other parameters")
+            Param::Scalar(..) | Param::Scratch(_) | Param::FaultLock | Param::FaultRecord => {
+                unreachable!("these expressions have no other parameters")
             }
         })
         .collect();
+    let of_words = |value: &Vec<u64>| vec![value.as_ptr() as usize as u64];
+    let (last, views) = values.split_last().unwrap();
+    let mut given: Vec<Vec<u64>> = match indirect {
+        true => views.iter().map(of_words).collect(),
+        false => views.to_vec(),
+    };
+    given.push(last.clone());
     let mut params: Vec<*mut c_void> =
-        values.iter().map(|value| value.as_ptr().cast_mut().cast()).collect();
+        given.iter().map(|value| value.as_ptr().cast_mut().cast()).collect();
     // SAFETY: the library was just built from the source above, whose `run` has this type; the parameters are those of the
     // kernel, and the buffers they point to are alive and large enough.
     unsafe {
@@ -87,5 +97,23 @@ fn expressions_give_the_bits_of_the_cpu_backend() {
     for (found, &buffer) in found.iter_mut().zip(&external) {
         found.truncate(case.graph.buffer(buffer).bytes as usize);
     }
-    compare(&case, &types, &found);
+    Some(found)
+}
+
+#[test]
+fn expressions_give_the_bits_of_the_cpu_backend() {
+    let (case, types) = operations();
+    for indirect in [false, true] {
+        let Some(found) = on_host(&case, indirect) else { return };
+        compare(&case, &types, &found);
+    }
+}
+
+#[test]
+fn packs_and_their_rest_give_the_bits_of_the_cpu_backend() {
+    for skip in [0, 4, 1] {
+        let (case, types) = packs((1 << 17) + 3, skip);
+        let Some(found) = on_host(&case, false) else { return };
+        compare(&case, &types, &found);
+    }
 }

@@ -9,4 +9,5 @@ mod handles;
 mod host;
 mod nodes;
 mod record;
+mod replay;
 mod watch;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use phonograph_graph::{BinaryOp, CompareOp, DType, Expr, Op, Scalar, UnaryOp, ValueId};
 
-use super::{prelude, raw, value};
+use super::{prelude, value};
 
 /// An expression in its surroundings.
 pub(super) struct Code<'a> {
@@ -61,17 +61,16 @@ pub(super) fn asks_for_positions(expr: &Expr) -> bool {
 }
 
 /// The beginning of a source with these expressions in it, whose parameters end in so many words.
-pub(super) fn prelude<'a>(exprs: impl IntoIterator<Item = &'a Expr>, words: usize) -> String {
+pub(super) fn prelude<'a>(
+    exprs: impl IntoIterator<Item = &'a Expr>,
+    words: usize,
+    enters: bool,
+) -> String {
     if exprs.into_iter().flat_map(Expr::ops).any(calls) {
-        prelude::with_functions(words)
+        prelude::with_functions(words, enters)
     } else {
-        prelude::with_words(words)
+        prelude::with_words(words, enters)
     }
-}
-
-/// The declarations of parameters for scalars of these types.
-pub(super) fn scalars(types: impl Iterator<Item = DType>) -> String {
-    types.enumerate().fold(String::new(), |list, (at, t)| format!("{list}{} p{at}, ", raw(t)))
 }
 
 /// Whether an operation is a call of a function that not every source has.

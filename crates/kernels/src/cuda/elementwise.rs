@@ -2,49 +2,118 @@
 //!
 //! A thread loads the inputs of an element, computes the operations in order and stores the outputs. All outputs are
 //! stored after all inputs are loaded, so an output may be the very view of an input.
+//!
+//! Where there are many elements and every view is dense (or one element repeated), a thread treats as many neighbours as
+//! fill 16 bytes of the widest type and moves them as one, if all views turn out to be aligned for that; the rest, or all
+//! of them where a view is not, are treated one by one. The operations are the same either way, and so are the bits.
+
+use std::fmt::Write;
 
 use phonograph_graph::{Expr, View};
 
 use super::code::{self, Code, asks_for_positions};
-use super::space::{Space, THREADS, strides};
-use super::{CudaKernel, ENTRY, Param, tensors};
+use super::params::Params;
+use super::space::{Space, THREADS, blocks, strides};
+use super::{CudaKernel, ENTRY, raw};
 
-pub(super) fn kernel(expr: &Expr, views: &[View], scalars: &[usize]) -> CudaKernel {
+/// Fewer elements leave most of the device idle when a thread takes several.
+const MANY: u64 = 1 << 17;
+/// The most operations that are put in the source twice.
+const SHORT: usize = 256;
+
+pub(super) fn kernel(expr: &Expr, mut params: Params<'_>) -> CudaKernel {
+    let views = params.views;
     let inputs = expr.inputs().len();
     let shape = views[inputs].shape();
     let by_axis = asks_for_positions(expr);
     let places: Vec<Vec<u64>> = views.iter().map(strides).collect();
     let space = Space::new(shape.extents(), &places, by_axis);
     let words = space.words();
-    let code = Code {
-        expr,
-        prefix: "v",
-        input: &|input| format!("x{input}[{}]", space.offset(input)),
-        first_param: 0,
-        position: &|axis| format!("c{axis}"),
+    let width = width(expr, views, &space, by_axis);
+    let one = body(expr, &|view| format!("x{view}[{}]", space.offset(view)), inputs);
+    let (index, prelude) = (space.index, code::prelude([expr], words.len(), params.enters));
+    let first = format!("blockIdx.x * {THREADS}u + threadIdx.x");
+    let several = if width > 1 { packs(expr, views, &space, width, &first) } else { String::new() };
+    let from = if width > 1 { format!("done + {first}") } else { first };
+    let pack = match width {
+        1 => String::new(),
+        width => format!(
+            "template <typename T> struct alignas(sizeof(T) * {width}) Pack {{ T v[{width}]; }};\n"
+        ),
     };
-    let stores: String = (0..expr.outputs().len())
-        .map(|output| {
-            let at = inputs + output;
-            format!("        x{at}[{}] = {};\n", space.offset(at), code.output(output))
-        })
-        .collect();
-    let (index, prelude) = (space.index, code::prelude([expr], words.len()));
-    let (tensors, scalar_list) =
-        (tensors(views, inputs), code::scalars(expr.params().iter().copied()));
+    params.tensors(inputs);
+    params.scalars(expr.params().iter().copied());
+    let (declared, start, params) = params.finish(words);
     let source = format!(
-        "{prelude}extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({tensors}{scalar_list}Words s) {{
-    enter();
+        "{prelude}{pack}extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({declared}) {{
+{start}
     const {index} n = ({index})s.w[0];
-    for ({index} i = blockIdx.x * {THREADS}u + threadIdx.x; i < n; i += {THREADS}u * gridDim.x) {{
-{}{}{stores}    }}
+{several}    for ({index} i = {from}; i < n; i += {THREADS}u * gridDim.x) {{
+{}{one}    }}
 }}
 ",
         space.positions(by_axis),
-        code.declare(),
     );
-    let mut params: Vec<Param> = views.iter().map(|view| Param::View(*view)).collect();
-    params.extend(expr.params().iter().zip(scalars).map(|(&t, &at)| Param::Scalar(at, t)));
-    params.push(Param::Words(words));
-    CudaKernel { source, blocks: space.blocks(), threads: THREADS, params }
+    CudaKernel { source, blocks: blocks(space.elements / width), threads: THREADS, params }
+}
+
+/// The operations of one element, which lies at `place` of each view.
+fn body(expr: &Expr, place: &dyn Fn(usize) -> String, inputs: usize) -> String {
+    let code = Code {
+        expr,
+        prefix: "v",
+        input: place,
+        first_param: 0,
+        position: &|axis| format!("c{axis}"),
+    };
+    let mut text = code.declare();
+    for output in 0..expr.outputs().len() {
+        writeln!(text, "        {} = {};", place(inputs + output), code.output(output))
+            .expect("a string takes all");
+    }
+    text
+}
+
+/// How many elements a thread treats as one.
+fn width(expr: &Expr, views: &[View], space: &Space, by_axis: bool) -> u64 {
+    let flat = (0..views.len()).all(|view| matches!(&*space.offset(view), "i" | "0"));
+    let outputs = expr.inputs().len()..views.len();
+    let dense = outputs.clone().all(|view| space.offset(view) == "i");
+    if by_axis || !flat || !dense || space.elements < MANY || expr.ops().len() > SHORT {
+        return 1;
+    }
+    let widest = views.iter().map(|view| view.dtype.size()).max().unwrap_or(8);
+    (16 / widest).clamp(1, 8)
+}
+
+/// The loop over packs of elements, and `done`: how many elements it has treated.
+fn packs(expr: &Expr, views: &[View], space: &Space, width: u64, first: &str) -> String {
+    let (inputs, index) = (expr.inputs().len(), space.index);
+    let dense = |view: &usize| space.offset(*view) == "i";
+    let (mut loads, mut stores, mut aligned) = (String::new(), String::new(), Vec::new());
+    for view in (0..views.len()).filter(dense) {
+        let pack = format!("Pack<{}>", raw(views[view].dtype));
+        if view < inputs {
+            writeln!(loads, "        const {pack} y{view} = ((const {pack} *)x{view})[k];")
+        } else {
+            writeln!(loads, "        {pack} y{view};")
+                .and_then(|()| writeln!(stores, "        (({pack} *)x{view})[k] = y{view};"))
+        }
+        .expect("a string takes all");
+        aligned.push(format!("(u64)x{view} % sizeof({pack}) == 0"));
+    }
+    let place = |view: usize| match space.offset(view) == "i" {
+        true => format!("y{view}.v[j]"),
+        false => format!("x{view}[0]"),
+    };
+    let (body, aligned) = (body(expr, &place, inputs), aligned.join(" && "));
+    format!(
+        "    const {index} packs = {aligned} ? n / {width}u : 0, done = packs * {width}u;
+    for ({index} k = {first}; k < packs; k += {THREADS}u * gridDim.x) {{
+{loads}        #pragma unroll
+        for (int j = 0; j < {width}; j++) {{
+{body}        }}
+{stores}    }}
+"
+    )
 }

@@ -1,20 +1,35 @@
 //! Matrix products of f32 and f64 by tiles in shared memory.
 //!
 //! A block of 256 threads computes a tile of 64 × 64: it brings 64 × 16 of a and 16 × 64 of b into shared memory at a time,
-//! and a thread holds 4 × 4 sums. Each sum is one chain of fused multiply-adds along k, so the result does not depend on
+//! and a thread holds 4 × 4 sums. Where such tiles are too few to occupy a device, they are 16 × 16, brought 64 deep, and a
+//! thread has one sum. Each sum is one chain of fused multiply-adds along k, so the result does not depend on
 //! where in a tile an element lies. Any strides are allowed; an inner axis of no elements gives zeros.
 //! Work after it is done to each sum by the thread that has it.
 
-use phonograph_graph::{DType, FusedKernel, View};
+use phonograph_graph::{DType, FusedKernel};
 
 use super::code::{self, Code};
+use super::params::Params;
 use super::space::{Space, strides};
-use super::{CudaKernel, ENTRY, Param, tensors};
+use super::{CudaKernel, ENTRY};
 
-const TILE: u64 = 64;
 const THREADS: u32 = 256;
+/// Of fewer tiles than this, each would be most of the time that the whole product takes.
+const FEW: u64 = 64;
 
-pub(super) fn kernel(fused: &FusedKernel, views: &[View], scalars: &[usize]) -> CudaKernel {
+/// How a product is cut.
+struct Cut {
+    /// Rows and columns of a tile.
+    tile: u64,
+    /// How much of the inner axis is in shared memory at a time.
+    depth: u64,
+}
+
+const LARGE: Cut = Cut { tile: 64, depth: 16 };
+const SMALL: Cut = Cut { tile: 16, depth: 64 };
+
+pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel {
+    let views = params.views;
     let library = fused.library_operands(views).expect("checked when the graph was built");
     let (a, b) = (library[0].shape(), library[1].shape());
     let (a, b) = (a.extents(), b.extents());
@@ -63,7 +78,13 @@ pub(super) fn kernel(fused: &FusedKernel, views: &[View], scalars: &[usize]) -> 
     };
     let double = library[0].dtype == DType::F64;
     let (element, fma) = if double { ("f64", "fma") } else { ("f32", "fmaf") };
+    let tiles =
+        |tile: u64| batches.saturating_mul(m.div_ceil(tile)).saturating_mul(n.div_ceil(tile));
+    let cut = if tiles(LARGE.tile) < FEW { SMALL } else { LARGE };
     let mut body = BODY
+        .replace("$TILE", &cut.tile.to_string())
+        .replace("$DEPTH", &cut.depth.to_string())
+        .replace("$EACH", &(cut.tile / 16).to_string())
         .replace("$T", element)
         .replace("$FMA", fma)
         .replace("$POSITIONS", positions)
@@ -72,23 +93,25 @@ pub(super) fn kernel(fused: &FusedKernel, views: &[View], scalars: &[usize]) -> 
     {
         body = body.replace(&format!("${name};"), &format!("s.w[{at}];"));
     }
-    let prelude = code::prelude(&fused.after, words.len());
-    let (tensors, scalar_list) =
-        (tensors(views, at.before_outputs.start), code::scalars(fused.params()));
+    let prelude = code::prelude(&fused.after, words.len(), params.enters);
+    params.tensors(at.before_outputs.start);
+    params.scalars(fused.params());
+    let (declared, start, params) = params.finish(words);
     let source = format!(
-        "{prelude}extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({tensors}{scalar_list}Words s) {{
+        "{prelude}extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({declared}) {{
+{start}
 {body}}}
 "
     );
-    let tiles = batches * m.div_ceil(TILE) * n.div_ceil(TILE);
-    let mut params: Vec<Param> = views.iter().map(|view| Param::View(*view)).collect();
-    params.extend(fused.params().zip(scalars).map(|(t, &at)| Param::Scalar(at, t)));
-    params.push(Param::Words(words));
-    CudaKernel { source, blocks: tiles.clamp(1, 1 << 30) as u32, threads: THREADS, params }
+    CudaKernel {
+        source,
+        blocks: tiles(cut.tile).clamp(1, 1 << 30) as u32,
+        threads: THREADS,
+        params,
+    }
 }
 
-const BODY: &str = "    enter();
-    __shared__ $T as[16][65], bs[16][65];
+const BODY: &str = "    __shared__ $T as[$DEPTH][$TILE + 1], bs[$DEPTH][$TILE + 1];
     const u64 batches = $batches;
     const u64 m = $m;
     const u64 n = $n;
@@ -99,37 +122,40 @@ const BODY: &str = "    enter();
     const u64 b0 = $b0;
     const u64 b1 = $b1;
     const u64 b2 = $b2;
-    const u64 rows = (m + 63u) / 64u, columns = (n + 63u) / 64u;
+    const u64 rows = (m + $TILEu - 1u) / $TILEu, columns = (n + $TILEu - 1u) / $TILEu;
     const u32 tx = threadIdx.x % 16u, ty = threadIdx.x / 16u;
     for (u64 tile = blockIdx.x; tile < batches * rows * columns; tile += gridDim.x) {
-        const u64 batch = tile / (rows * columns), row = tile / columns % rows * 64u, column = tile % columns * 64u;
+        const u64 batch = tile / (rows * columns), row = tile / columns % rows * $TILEu, column = tile % columns * $TILEu;
         const $T *from_a = x0 + batch * a0, *from_b = x1 + batch * b0;
-        $T sums[4][4] = {};
-        for (u64 first = 0; first < k; first += 16u) {
-            for (u32 at = threadIdx.x; at < 1024u; at += 256u) {
+        $T sums[$EACH][$EACH] = {};
+        for (u64 first = 0; first < k; first += $DEPTHu) {
+            #pragma unroll
+            for (u32 step = 0; step < $TILEu * $DEPTHu / 256u; step++) {
+                const u32 at = step * 256u + threadIdx.x;
                 // Neighbouring threads read along whichever axis is denser in memory.
-                const u32 ia = a2 <= a1 ? at / 16u : at % 64u, ka = a2 <= a1 ? at % 16u : at / 64u;
+                const u32 ia = a2 <= a1 ? at / $DEPTHu : at % $TILEu, ka = a2 <= a1 ? at % $DEPTHu : at / $TILEu;
                 const bool in_a = row + ia < m && first + ka < k;
                 as[ka][ia] = in_a ? from_a[(row + ia) * a1 + (first + ka) * a2] : 0;
-                const u32 jb = b2 <= b1 ? at % 64u : at / 16u, kb = b2 <= b1 ? at / 64u : at % 16u;
+                const u32 jb = b2 <= b1 ? at % $TILEu : at / $DEPTHu, kb = b2 <= b1 ? at / $TILEu : at % $DEPTHu;
                 const bool in_b = column + jb < n && first + kb < k;
                 bs[kb][jb] = in_b ? from_b[(first + kb) * b1 + (column + jb) * b2] : 0;
             }
             __syncthreads();
             // Past the end of k nothing is added: 0 times infinity would be.
-            const u32 depth = k - first < 16u ? (u32)(k - first) : 16u;
+            const u32 depth = k - first < $DEPTHu ? (u32)(k - first) : $DEPTHu;
+            #pragma unroll 8
             for (u32 kk = 0; kk < depth; kk++)
                 #pragma unroll
-                for (u32 y = 0; y < 4u; y++)
+                for (u32 y = 0; y < $EACHu; y++)
                     #pragma unroll
-                    for (u32 x = 0; x < 4u; x++)
+                    for (u32 x = 0; x < $EACHu; x++)
                         sums[y][x] = $FMA(as[kk][ty + 16u * y], bs[kk][tx + 16u * x], sums[y][x]);
             __syncthreads();
         }
         #pragma unroll
-        for (u32 y = 0; y < 4u; y++)
+        for (u32 y = 0; y < $EACHu; y++)
             #pragma unroll
-            for (u32 x = 0; x < 4u; x++) {
+            for (u32 x = 0; x < $EACHu; x++) {
                 const u64 r = row + ty + 16u * y, q = column + tx + 16u * x;
                 if (r >= m || q >= n) continue;
                 const u64 i = (batch * m + r) * n + q;

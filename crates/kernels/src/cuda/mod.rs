@@ -35,6 +35,7 @@ mod code;
 mod condition;
 mod elementwise;
 mod matmul;
+mod params;
 mod prelude;
 mod reduce;
 mod rows;
@@ -42,7 +43,8 @@ mod space;
 
 use phonograph_graph::{Arg, DType, FusedKernel, KernelNode, KernelRef, LibraryKernel, View};
 
-pub use condition::set_condition;
+pub use condition::{CHANGES, change_words, set_condition};
+use params::Params;
 
 /// The name of the function in every source.
 pub const ENTRY: &str = "phonograph_kernel";
@@ -63,12 +65,15 @@ pub struct CudaKernel {
 /// A parameter of a generated kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Param {
-    /// The address of the first element of a view.
+    /// The address of the first element of a view. These come in the order of the node's arguments.
     View(View),
     /// The value of a scalar argument of the node: its number among the arguments, and its type.
     Scalar(usize, DType),
     /// A structure of 64-bit words: counts, extents, strides.
     Words(Vec<u64>),
+    /// The address of so many bytes of device memory, aligned to 16, that are the node's alone; zeros before the first launch,
+    /// and left as they are between launches.
+    Scratch(u64),
     /// The address of a 32-bit word in device memory, 0 until the first fault: who sets it writes the record.
     FaultLock,
     /// The address of the record in which a kernel notes what it could not do; see [`FAULT_WORDS`]. It may be in host
@@ -106,31 +111,44 @@ pub enum CudaError {
 /// # Errors
 /// [`CudaError`] for a kernel by name, and for operands that no device can address.
 pub fn kernel(node: &KernelNode) -> Result<CudaKernel, CudaError> {
-    kernel_with_id(node, 0)
+    kernel_in(node, &Place { number: 0, weak_edges: false, indirect: &|_| false })
 }
 
-/// As [`kernel`], for a node that notes its faults under this number.
-pub fn kernel_with_id(node: &KernelNode, id: u32) -> Result<CudaKernel, CudaError> {
-    let views: Vec<View> = node
-        .args
-        .iter()
-        .filter_map(|arg| match arg {
-            Arg::View(view, _) => Some(*view),
-            _ => None,
-        })
-        .collect();
+/// What a kernel has to know of where its node stands.
+pub struct Place<'a> {
+    /// The number under which the node notes its faults.
+    pub number: u32,
+    /// Whether a weak edge leads to the node or from it.
+    pub weak_edges: bool,
+    /// Which of the node's arguments, by their numbers, are *indirect*: what stands for such a one is the address of a 64-bit
+    /// word in device memory. The word holds what the parameter would be otherwise, a scalar in its first bytes.
+    pub indirect: &'a dyn Fn(usize) -> bool,
+}
+
+/// As [`kernel`], for a node in its place.
+pub fn kernel_in(node: &KernelNode, place: &Place<'_>) -> Result<CudaKernel, CudaError> {
+    let Place { number: id, weak_edges, indirect } = *place;
+    let (mut views, mut indirect_views, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, arg) in node.args.iter().enumerate() {
+        match arg {
+            Arg::View(view, _) => {
+                views.push(*view);
+                indirect_views.push(indirect(at));
+            }
+            Arg::Scalar(_) | Arg::Slot(_) => scalars.push((at, indirect(at))),
+            Arg::Region(..) => {}
+        }
+    }
     for (index, view) in views.iter().enumerate() {
         if !view.offset.is_multiple_of(view.dtype.size()) {
             let (offset, dtype) = (view.offset, view.dtype);
             return Err(CudaError::Misaligned { index, offset, dtype });
         }
     }
-    let scalars = node.args.iter().enumerate();
-    let scalars = scalars.filter(|(_, arg)| matches!(arg, Arg::Scalar(_) | Arg::Slot(_)));
-    let scalars: Vec<usize> = scalars.map(|(index, _)| index).collect();
+    let params = Params::new(&views, &indirect_views, &scalars, weak_edges);
     let library = match &node.kernel {
         KernelRef::Named(name) => return Err(CudaError::Named(name.to_string())),
-        KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, &views, &scalars)),
+        KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, params)),
         KernelRef::Library(library) => {
             &FusedKernel { library: *library, before: None, after: None }
         }
@@ -138,19 +156,11 @@ pub fn kernel_with_id(node: &KernelNode, id: u32) -> Result<CudaKernel, CudaErro
     };
     Ok(match library.library {
         LibraryKernel::Reduce { op, axis } => {
-            reduce::kernel(library, op, usize::from(axis), &views, &scalars)?
+            reduce::kernel(library, op, usize::from(axis), params)?
         }
-        LibraryKernel::MatMul => matmul::kernel(library, &views, &scalars),
-        LibraryKernel::Gather => rows::gather(&views, id),
-        LibraryKernel::ScatterAdd => rows::scatter_add(&views, id),
-    })
-}
-
-/// The declarations of parameters for tensors, of which so many are only read: `x0`, `x1`, ….
-fn tensors(views: &[View], reads: usize) -> String {
-    views.iter().enumerate().fold(String::new(), |list, (at, view)| {
-        let only = if at < reads { "const " } else { "" };
-        format!("{list}{only}{} *x{at}, ", raw(view.dtype))
+        LibraryKernel::MatMul => matmul::kernel(library, params),
+        LibraryKernel::Gather => rows::gather(params, id),
+        LibraryKernel::ScatterAdd => rows::scatter_add(params, id),
     })
 }
 

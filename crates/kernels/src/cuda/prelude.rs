@@ -3,12 +3,14 @@
 //! Plain C++ but for the attributes, so that a test can compile it for the CPU and compare the bits.
 
 /// The beginning of a source whose parameters end in a structure of so many words.
-pub(super) fn with_words(words: usize) -> String {
-    format!("{TYPES}struct Words {{ u64 w[{words}]; }};\n\n")
+/// With `enter`, kernels can depend on others by weak edges.
+pub(super) fn with_words(words: usize, enters: bool) -> String {
+    let enter = if enters { ENTER } else { "" };
+    format!("{TYPES}{enter}struct Words {{ u64 w[{words}]; }};\n\n")
 }
 
 /// As [`with_words`], with the functions that only expressions use: compiling them takes longer than all the rest.
-pub(super) fn with_functions(words: usize) -> String {
+pub(super) fn with_functions(words: usize, enters: bool) -> String {
     let float = |text: &str, float: &Float| {
         // Longer names first: some begin as others do.
         text.replace("$MANTISSA", float.mantissa)
@@ -34,7 +36,7 @@ pub(super) fn with_functions(words: usize) -> String {
             .replace("$U", float.unsigned)
             .replace("$f", float.suffix)
     };
-    [&with_words(words), &float(MATH, &F32), &float(MATH, &F64), PHILOX].concat()
+    [&with_words(words, enters), &float(MATH, &F32), &float(MATH, &F64), PHILOX].concat()
 }
 
 /// c₀ + x (c₁ + x (c₂ + …)).
@@ -42,6 +44,16 @@ fn horner(x: &str, coefficients: &[&str]) -> String {
     let (last, first) = coefficients.split_last().expect("a polynomial has coefficients");
     first.iter().rev().fold((*last).to_owned(), |inner, c| format!("{c} + {x} * ({inner})"))
 }
+
+const ENTER: &str = r#"// A kernel that depends on others by a weak edge waits here for them; one that others depend on so lets them start.
+FN void enter() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+"#;
 
 const TYPES: &str = r#"typedef float f32;
 typedef double f64;
@@ -52,14 +64,6 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 #define FN static __device__ __forceinline__
-
-// A kernel that depends on others by a weak edge waits here for them; one that others depend on so lets them start.
-FN void enter() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 FN f32 f32_of(u32 bits) { union { u32 u; f32 f; } x; x.u = bits; return x.f; }
 FN f64 f64_of(u64 bits) { union { u64 u; f64 f; } x; x.u = bits; return x.f; }

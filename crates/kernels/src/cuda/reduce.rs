@@ -2,32 +2,39 @@
 //!
 //! Lane l of 32 combines elements l, l + 32, … of a chunk of 1024 in order; lanes are combined in halves; chunks in
 //! pairs, T(n) = T(p) + T(n − p), p the largest power of two below n. The tree depends on the length of the axis alone,
-//! so all three ways to run it give the same bits:
+//! so all ways to run it give the same bits:
 //!
 //! - *rows*, where the axis is denser in memory than its neighbour: a warp reduces a chunk with a lane for each lane; the
-//!   warps of a block share the chunks of one output, or, of an axis of one chunk, each have an output of their own;
+//!   warps of a block share the chunks of one output, or, of an axis of one chunk, each have an output of their own; of few
+//!   outputs with many chunks several blocks share each, an aligned run of 2ʲ chunks each, which is a subtree, and the block
+//!   that is done last combines the runs;
 //! - *columns*, else: a thread reduces one output and holds the 32 lanes itself, so neighbours read neighbours.
 //!
 //! Work before a reduction computes each element where it is wanted, once; work after it is done to a result by the thread
 //! that has it.
 
-use phonograph_graph::{DType, FusedKernel, ReduceOp, View};
+use phonograph_graph::{DType, FusedKernel, ReduceOp};
 
 use super::code::{self, Code, asks_for_positions};
+use super::params::Params;
 use super::space::{Space, THREADS, strides};
-use super::{CudaError, CudaKernel, ENTRY, Param, raw, tensors};
+use super::{CudaError, CudaKernel, ENTRY, Param, raw};
 
 const CHUNK: u64 = 1024;
-/// The most warps that share an output.
+/// The most warps of a block that share an output.
 const MAX_WARPS: u64 = 16;
+/// Blocks that keep a device busy, and the most that share an output.
+const MAX_SPLITS: u64 = 256;
+/// The fewest chunks for which a block of its own is worth while.
+const MIN_RUN: u64 = 4;
 
 pub(super) fn kernel(
     fused: &FusedKernel,
     op: ReduceOp,
     axis: usize,
-    views: &[View],
-    scalars: &[usize],
+    mut params: Params<'_>,
 ) -> Result<CudaKernel, CudaError> {
+    let views = params.views;
     let library = fused.library_operands(views).expect("checked when the graph was built");
     let (input, output) = (&library[0], &library[1]);
     let length = input.shape().extents()[axis];
@@ -109,15 +116,28 @@ pub(super) fn kernel(
         }
     };
     let chunks = length.div_ceil(CHUNK);
-    let warps = chunks.next_power_of_two().clamp(1, MAX_WARPS);
+    let warps = |chunks: u64| chunks.next_power_of_two().clamp(1, MAX_WARPS);
+    // Chunks of a run; one run is the whole axis.
+    let run = (chunks.saturating_mul(space.elements)).div_ceil(MAX_SPLITS);
+    let run = run.next_power_of_two().max(MIN_RUN);
+    let splits = chunks.div_ceil(run);
+    let is_split = !by_columns && splits > 1;
     let (body, blocks, threads) = if by_columns {
         (COLUMNS.to_owned(), space.blocks(), THREADS)
-    } else if warps == 1 {
+    } else if is_split {
+        let (at_run, warps) = (words.len(), warps(run));
+        words.push(run);
+        let text = SPLIT
+            .replace("$WARPS", &warps.to_string())
+            .replace("$RUN", &format!("s.w[{at_run}]"))
+            .replace("$SPLITS", &MAX_SPLITS.to_string());
+        (text, (space.elements * splits).max(1) as u32, 32 * warps as u32)
+    } else if warps(chunks) == 1 {
         let outputs_of_block = u64::from(THREADS / 32);
         let blocks = space.elements.div_ceil(outputs_of_block).clamp(1, 1 << 20) as u32;
         (ROW.to_owned(), blocks, THREADS)
     } else {
-        let blocks = space.elements.clamp(1, 1 << 20) as u32;
+        let (blocks, warps) = (space.elements.clamp(1, 1 << 20) as u32, warps(chunks));
         (ROWS.replace("$WARPS", &warps.to_string()), blocks, 32 * warps as u32)
     };
     let (positions, element_type) = (space.positions(by_axis), raw(input.dtype));
@@ -127,24 +147,27 @@ pub(super) fn kernel(
             &format!("{positions}        auto element = [&](const u64 at) -> {element_type} {{ {element} }};\n"),
         )
         .replace("$FINISH", &finish);
-    let prelude = code::prelude(exprs(), words.len());
+    let prelude = code::prelude(exprs(), words.len(), params.enters);
     let fold = fold(op, input.dtype);
-    let (tensors, scalar_list) =
-        (tensors(views, at.before_outputs.start), code::scalars(fused.params()));
+    params.tensors(at.before_outputs.start);
+    params.scalars(fused.params());
+    if is_split {
+        // A counter and, aligned to 16 bytes, an accumulator of up to 16 for each run.
+        let counters = (space.elements * 4).next_multiple_of(16);
+        params.plain("u8 *scratch", Param::Scratch(counters + space.elements * splits * 16));
+    }
+    let (declared, start, params) = params.finish(words);
     let index = space.index;
     let source = format!(
         "{prelude}{fold}{TREE}
-extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({tensors}{scalar_list}Words s) {{
-    enter();
+extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({declared}) {{
+{start}
     typedef {index} Index;
     const Index n = (Index)s.w[0];
     const u64 length = s.w[{at_length}];
 {body}}}
 "
     );
-    let mut params: Vec<Param> = views.iter().map(|view| Param::View(*view)).collect();
-    params.extend(fused.params().zip(scalars).map(|(t, &at)| Param::Scalar(at, t)));
-    params.push(Param::Words(words));
     Ok(CudaKernel { source, blocks, threads, params })
 }
 
@@ -227,6 +250,7 @@ FN Acc total(const Tree *tree) {
 }
 template <typename E> FN Acc chunk_of_warp(E element, u64 chunk, u64 length, u32 lane) {
     Acc a = identity();
+    #pragma unroll 8
     for (u32 k = 0; k < 32u; k++) {
         const u64 at = chunk * 1024u + k * 32u + lane;
         if (at < length) a = merge(a, lift(element(at), at));
@@ -268,6 +292,60 @@ $ELEMENT        Tree tree;
             const Acc a = total(&tree);
             $FINISH
         }
+    }
+";
+
+/// Several blocks for each output, with a run of chunks each.
+const SPLIT: &str = "    __shared__ Acc shared[$WARPS], runs[$SPLITS];
+    __shared__ bool last;
+    const u32 lane = threadIdx.x % 32u, warp = threadIdx.x / 32u;
+    const u64 chunks = (length + 1023u) / 1024u, run = $RUN;
+    const u32 splits = (u32)((chunks + run - 1u) / run);
+    u32 *counters = (u32 *)scratch;
+    Acc *partial = (Acc *)(scratch + (n * 4u + 15u) / 16u * 16u);
+    for (u64 job = blockIdx.x; job < (u64)n * splits; job += gridDim.x) {
+        const Index i = (Index)(job / splits);
+        const u64 split = job % splits, end = (split + 1u) * run < chunks ? (split + 1u) * run : chunks;
+$ELEMENT        Tree tree;
+        tree.count = 0;
+        for (u64 first = split * run; first < end; first += $WARPS) {
+            if (first + warp < end) {
+                const Acc a = chunk_of_warp(element, first + warp, length, lane);
+                if (lane == 0) shared[warp] = a;
+            }
+            __syncthreads();
+            if (threadIdx.x == 0)
+                for (u64 w = 0; w < $WARPS && first + w < end; w++) push(&tree, shared[w]);
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) {
+            partial[(u64)i * splits + split] = total(&tree);
+            __threadfence();
+            // The counter is 0 again after the last.
+            last = atomicInc(counters + i, splits - 1u) == splits - 1u;
+            __threadfence();
+        }
+        __syncthreads();
+        if (last) {
+            for (u32 at = threadIdx.x; at < splits; at += blockDim.x) {
+                // Past the first cache, which does not see what other multiprocessors write.
+                const u32 *from = (const u32 *)(partial + (u64)i * splits + at);
+                u32 *to = (u32 *)(runs + at);
+                for (u32 word = 0; word < sizeof(Acc) / 4u; word++) to[word] = __ldcg(from + word);
+            }
+            // Neighbours in pairs, the odd one as it is: the tree of the chunks, from here up.
+            for (u32 by = 1; by < splits; by *= 2u) {
+                __syncthreads();
+                for (u32 at = threadIdx.x * 2u * by; at + by < splits; at += blockDim.x * 2u * by)
+                    runs[at] = merge(runs[at], runs[at + by]);
+            }
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                const Acc a = runs[0];
+                $FINISH
+            }
+        }
+        __syncthreads();
     }
 ";
 

@@ -5,8 +5,9 @@
 //! destination's rows: each goes through the whole list in order, so that every destination element is summed in the
 //! order of the list by one thread.
 
-use phonograph_graph::{DType, View};
+use phonograph_graph::DType;
 
+use super::params::Params;
 use super::space::{Space, THREADS, strides};
 use super::{CudaKernel, ENTRY, Param, prelude, raw};
 
@@ -24,27 +25,31 @@ const FAULT: &str = "FN void fault(u32 *lock, u64 *record, u64 node, u64 positio
 }
 ";
 
-pub(super) fn gather(views: &[View], id: u32) -> CudaKernel {
-    let [table, numbers, output] = [&views[0], &views[1], &views[2]];
+pub(super) fn gather(mut params: Params<'_>, id: u32) -> CudaKernel {
+    let [table, numbers, output] = [0, 1, 2].map(|at| params.views[at]);
     let shape = output.shape();
     // The row of the table is added by its number; the list has a number for each position along the first axis.
-    let (mut in_row, mut in_list) = (strides(table), vec![0; shape.rank()]);
+    let (mut in_row, mut in_list) = (strides(&table), vec![0; shape.rank()]);
     let row_stride = std::mem::take(&mut in_row[0]);
     in_list[0] = numbers.strides()[0];
     // Merged axes would hide the position in the list, which a fault names.
-    let space = Space::new(shape.extents(), &[in_row, in_list, strides(output)], true);
+    let space = Space::new(shape.extents(), &[in_row, in_list, strides(&output)], true);
     let mut words = space.words();
     let first = words.len();
     let rows = table.shape().extents()[0];
     words.extend([rows, row_stride, u64::from(id)]);
-    let (prelude, index) = (prelude::with_words(words.len()), space.index);
+    let (prelude, index) = (prelude::with_words(words.len(), params.enters), space.index);
     let (element, number) = (bits(table.dtype), raw(numbers.dtype));
     let positions = space.positions(true);
     let (in_row, in_list, to) = (space.offset(0), space.offset(1), space.offset(2));
+    params.view("table", element, true);
+    params.view("numbers", number, true);
+    params.view("out", element, false);
+    let (declared, start, params) = faults(params).finish(words);
     let source = format!(
         "{prelude}{FAULT}
-extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}(const {element} *table, const {number} *numbers, {element} *out, u32 *lock, u64 *record, Words s) {{
-    enter();
+extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({declared}) {{
+{start}
     const {index} n = ({index})s.w[0];
     for ({index} i = blockIdx.x * {THREADS}u + threadIdx.x; i < n; i += {THREADS}u * gridDim.x) {{
 {positions}        const i64 row = (i64)numbers[{in_list}];
@@ -57,27 +62,19 @@ extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}(const {element
 }}
 "
     );
-    let params = vec![
-        Param::View(*table),
-        Param::View(*numbers),
-        Param::View(*output),
-        Param::FaultLock,
-        Param::FaultRecord,
-        Param::Words(words),
-    ];
     CudaKernel { source, blocks: space.blocks(), threads: THREADS, params }
 }
 
-pub(super) fn scatter_add(views: &[View], id: u32) -> CudaKernel {
-    let [source, numbers, sum] = [&views[0], &views[1], &views[2]];
+pub(super) fn scatter_add(mut params: Params<'_>, id: u32) -> CudaKernel {
+    let [source, numbers, sum] = [0, 1, 2].map(|at| params.views[at]);
     let rows = sum.shape().extents()[0];
-    let (mut from, mut to) = (strides(source), strides(sum));
+    let (mut from, mut to) = (strides(&source), strides(&sum));
     let (from_row, to_row) = (from.remove(0), to.remove(0));
     let space = Space::new(&sum.shape().extents()[1..], &[from, to], false);
     let mut words = space.words();
     let first = words.len();
     words.extend([rows, numbers.elements(), numbers.strides()[0], from_row, to_row, u64::from(id)]);
-    let prelude = prelude::with_words(words.len());
+    let prelude = prelude::with_words(words.len(), params.enters);
     let (element, number) = (raw(sum.dtype), raw(numbers.dtype));
     let index = space.index;
     let (positions, from, to) = (space.positions(false), space.offset(0), space.offset(1));
@@ -88,10 +85,14 @@ pub(super) fn scatter_add(views: &[View], id: u32) -> CudaKernel {
     };
     let blocks_of_columns = space.elements.div_ceil(u64::from(COLUMNS)).max(1);
     let ranges = rows.clamp(1, RANGES);
+    params.view("source", element, true);
+    params.view("numbers", number, true);
+    params.view("sum", element, false);
+    let (declared, start, params) = faults(params).finish(words);
     let text = format!(
         "{prelude}{FAULT}
-extern \"C\" __global__ void __launch_bounds__({COLUMNS}) {ENTRY}(const {element} *source, const {number} *numbers, {element} *sum, u32 *lock, u64 *record, Words s) {{
-    enter();
+extern \"C\" __global__ void __launch_bounds__({COLUMNS}) {ENTRY}({declared}) {{
+{start}
     __shared__ i64 list[{COLUMNS}];
     const {index} n = ({index})s.w[0];
     const u64 rows = s.w[{first}], count = s.w[{first} + 1];
@@ -123,16 +124,15 @@ extern \"C\" __global__ void __launch_bounds__({COLUMNS}) {ENTRY}(const {element
 }}
 "
     );
-    let params = vec![
-        Param::View(*source),
-        Param::View(*numbers),
-        Param::View(*sum),
-        Param::FaultLock,
-        Param::FaultRecord,
-        Param::Words(words),
-    ];
     let blocks = (blocks_of_columns * ranges).clamp(1, 1 << 20) as u32;
     CudaKernel { source: text, blocks, threads: COLUMNS, params }
+}
+
+/// Declares where faults are noted.
+fn faults(mut params: Params<'_>) -> Params<'_> {
+    params.plain("u32 *lock", Param::FaultLock);
+    params.plain("u64 *record", Param::FaultRecord);
+    params
 }
 
 /// A type of as many bits: gather moves them without asking what they mean.

@@ -5,8 +5,11 @@
 //! digits held out. Both are planned, proved by the checker and replayed with real data; the parameters are memory
 //! that both are bound to.
 //!
-//! `cargo run --release --example digits` trains five seeds and prints their median; `--help` lists the options.
+//! `cargo run --release --example digits` trains five seeds and prints their median; `--help` lists the options. With
+//! `--features cuda` there is `--backend cuda`, which also compares the first losses with the CPU's.
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod data;
 mod network;
 mod report;
@@ -24,9 +27,9 @@ use training::Outcome;
 /// Train a small network on handwritten digits through captured graphs.
 #[derive(Parser)]
 pub struct Options {
-    /// Where to run.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
-    backend: String,
+    /// Where to run. `cuda` needs the feature of that name, a device and NVRTC.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    backend: Backend,
     /// Worker threads; the number of cores unless said. The result is the same bits for any number.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
@@ -42,9 +45,18 @@ pub struct Options {
     /// Run the training step kernel by kernel instead of fused. The result is the same bits.
     #[arg(long)]
     unfused: bool,
-    /// Where to write the picture of the training step and of one replay of it.
+    /// Where to write the picture of the training step and of one replay of it, on the CPU.
     #[arg(long, default_value = "digits.html")]
     html: PathBuf,
+}
+
+/// Where graphs run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Backend {
+    /// Worker threads of this process.
+    Cpu,
+    /// The first CUDA device.
+    Cuda,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -53,23 +65,48 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads = options.threads.unwrap_or(u32::try_from(cores)?.min(256));
     let digits = data::load()?;
     println!(
-        "{} digits for training, {} held out; {} steps of {} on {threads} workers ({})",
+        "{} digits for training, {} held out; {} steps of {}",
         digits.train.labels.len(),
         digits.test.labels.len(),
         options.steps,
         network::BATCH,
-        options.backend,
     );
+    match options.backend {
+        Backend::Cpu => on_cpu(&digits, &options, threads),
+        Backend::Cuda => on_cuda(&digits, &options, threads),
+    }
+}
+
+fn on_cpu(digits: &data::Digits, options: &Options, threads: u32) -> Result<(), Box<dyn Error>> {
+    println!("on the CPU, {threads} workers");
     let bar = progress(options.seeds * u64::from(options.steps))?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     for seed in options.seed..options.seed + options.seeds {
-        outcomes.push(training::train(&digits, seed, &options, threads, &bar)?);
+        outcomes.push(training::train(digits, seed, options, threads, &bar)?);
     }
     bar.finish_and_clear();
     report::page(&outcomes[0], &options.html)?;
     report::print(&mut outcomes);
     println!("wrote {}", options.html.display());
     Ok(())
+}
+
+#[cfg(feature = "cuda")]
+fn on_cuda(digits: &data::Digits, options: &Options, threads: u32) -> Result<(), Box<dyn Error>> {
+    let mut backend = phonograph::cuda::Cuda::new()?;
+    println!("on {}", backend.devices()[0].name());
+    let bar = progress(options.seeds * u64::from(options.steps))?;
+    let mut outcomes = Vec::new();
+    for seed in options.seed..options.seed + options.seeds {
+        outcomes.push(cuda::train(&mut backend, digits, seed, options, threads, &bar)?);
+    }
+    bar.finish_and_clear();
+    cuda::report(&mut outcomes)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_cuda(_: &data::Digits, _: &Options, _: u32) -> Result<(), Box<dyn Error>> {
+    Err("this example was built without the feature `cuda`; build it with `--features cuda`".into())
 }
 
 fn progress(steps: u64) -> Result<ProgressBar, Box<dyn Error>> {

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use phonograph::graph::{BufferRole, ComputeGraph, Schedule};
+use phonograph::graph::{BufferId, BufferRole, ComputeGraph, Schedule, SlotId, check_rewrite};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{Summary, summary};
-use phonograph::plan::fusion::{FusionOptions, fuse};
+use phonograph::plan::passes::{Pass, optimize};
 use phonograph::runtime::cpu::kernels::Registry;
 use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory, Profile};
 
@@ -27,7 +27,7 @@ pub struct Outcome {
     pub step_ns: u64,
     /// Median time of a replay afterwards, in turns with the other graph's.
     pub replay_ns: u64,
-    /// The same of the graph that was not trained with: kernel by kernel, if the fused one was.
+    /// The same of the graph that was not trained with: kernel by kernel, if the optimized one was.
     pub other_ns: u64,
     pub kernels: usize,
     pub other_kernels: usize,
@@ -61,29 +61,27 @@ pub fn train(
 
     let count = digits.train.labels.len();
     let step = network::training_step(count as u64)?;
-    // Fusion keeps the ids of buffers and slots.
-    let fused = fuse(&step.graph, &FusionOptions::default())?.graph;
+    let step_slots = (step.start, step.rate, step.order);
+    // Passes keep the ids of buffers and slots.
+    let mut wrong = None;
+    let (optimized, _) = optimize(&step.graph, Pass::of_level(2), |before, done| {
+        wrong = wrong.take().or(check_rewrite(before, &done.graph, &done.image).pop());
+    })?;
+    if let Some(violation) = wrong {
+        return Err(violation.into());
+    }
     let (graph, other) = match options.unfused {
-        true => (step.graph, fused),
-        false => (fused, step.graph),
+        true => (step.graph, optimized),
+        false => (optimized, step.graph),
     };
     let schedule = plan(&graph, threads)?;
     let mut exec = ready(&cpu, &graph, &schedule, &shared)?;
     write(&mut cpu, &graph, &exec, "pixels", &digits.train.pixels)?;
     write(&mut cpu, &graph, &exec, "labels", &digits.train.labels)?;
     let steps = options.steps;
-    let batches = count as u32 / BATCH as u32;
     let mut times = Vec::with_capacity(steps as usize);
     for at in 0..steps {
-        let (epoch, batch) = (at / batches, at % batches);
-        if batch == 0 {
-            let order = permutation(count, seed << 32 | u64::from(epoch));
-            let order: Vec<i32> = order.into_iter().map(|row| row as i32).collect();
-            let memory = exec.memory(step.order).ok_or("the order has memory")?.clone();
-            cpu.slice_mut::<i32>(&memory)?.copy_from_slice(&order);
-        }
-        exec.set(step.start, batch * BATCH as u32)?;
-        exec.set(step.rate, network::RATE * (1.0 - at as f32 / steps as f32))?;
+        prepare(&mut cpu, &mut exec, &step_slots, at_step(at, seed, options, count))?;
         let start = Instant::now();
         cpu.replay(&mut exec)?;
         times.push(start.elapsed().as_nanos() as u64);
@@ -129,6 +127,74 @@ pub fn train(
         schedule,
         profile,
     })
+}
+
+/// What changes before a step.
+pub struct AtStep {
+    /// The order of the digits, at the beginning of an epoch.
+    pub order: Option<Vec<i32>>,
+    pub start: u32,
+    pub rate: f32,
+}
+
+/// What changes before step `at` over `count` digits.
+pub fn at_step(at: u32, seed: u64, options: &Options, count: usize) -> AtStep {
+    let batches = count as u32 / BATCH as u32;
+    let (epoch, batch) = (at / batches, at % batches);
+    let order = || permutation(count, seed << 32 | u64::from(epoch));
+    AtStep {
+        order: (batch == 0).then(|| order().into_iter().map(|row| row as i32).collect()),
+        start: batch * BATCH as u32,
+        rate: network::RATE * (1.0 - at as f32 / options.steps as f32),
+    }
+}
+
+fn prepare(
+    cpu: &mut Cpu,
+    exec: &mut Exec,
+    (start, rate, order): &(SlotId, SlotId, BufferId),
+    now: AtStep,
+) -> Result<(), Box<dyn Error>> {
+    if let Some(rows) = &now.order {
+        let memory = exec.memory(*order).ok_or("the order has memory")?.clone();
+        cpu.slice_mut::<i32>(&memory)?.copy_from_slice(rows);
+    }
+    exec.set(*start, now.start)?;
+    exec.set(*rate, now.rate)?;
+    Ok(())
+}
+
+/// The losses of the first `steps` steps.
+#[cfg(feature = "cuda")]
+pub fn losses(
+    digits: &Digits,
+    seed: u64,
+    options: &Options,
+    threads: u32,
+    steps: usize,
+) -> Result<Vec<f32>, Box<dyn Error>> {
+    let mut cpu = Cpu::new(threads)?;
+    let mut shared: Vec<(&str, Memory)> = Vec::new();
+    for (name, extents) in PARAMETERS {
+        shared.push((name, cpu.alloc(network::bytes(extents) as u64)?));
+    }
+    let initial = network::initialise(seed)?;
+    let mut draw = ready(&cpu, &initial, &plan(&initial, threads)?, &shared)?;
+    cpu.replay(&mut draw)?;
+    let count = digits.train.labels.len();
+    let step = network::training_step(count as u64)?;
+    let slots = (step.start, step.rate, step.order);
+    let mut exec = ready(&cpu, &step.graph, &plan(&step.graph, threads)?, &shared)?;
+    write(&mut cpu, &step.graph, &exec, "pixels", &digits.train.pixels)?;
+    write(&mut cpu, &step.graph, &exec, "labels", &digits.train.labels)?;
+    let loss = exec.memory(step.loss).ok_or("the loss has memory")?.clone();
+    let mut losses = Vec::with_capacity(steps);
+    for at in 0..options.steps.min(steps as u32) {
+        prepare(&mut cpu, &mut exec, &slots, at_step(at, seed, options, count))?;
+        cpu.replay(&mut exec)?;
+        losses.push(cpu.slice::<f32>(&loss)?[0]);
+    }
+    Ok(losses)
 }
 
 fn plan(graph: &ComputeGraph, threads: u32) -> Result<Schedule, Box<dyn Error>> {
@@ -177,12 +243,15 @@ fn evaluate(
     write(cpu, &graph, &exec, "pixels", &digits.test.pixels)?;
     cpu.replay(&mut exec)?;
     let guesses = exec.memory(network::buffer(&graph, "guesses")?).ok_or("guesses have memory")?;
-    let guesses = cpu.slice::<i32>(guesses)?;
-    let right = guesses.iter().zip(labels).filter(|(guess, label)| guess == label).count();
-    Ok(right as f64 / labels.len() as f64)
+    Ok(share_right(cpu.slice::<i32>(guesses)?, labels))
 }
 
-fn kernels(graph: &ComputeGraph) -> usize {
+pub fn share_right(guesses: &[i32], labels: &[i32]) -> f64 {
+    let right = guesses.iter().zip(labels).filter(|(guess, label)| guess == label).count();
+    right as f64 / labels.len() as f64
+}
+
+pub fn kernels(graph: &ComputeGraph) -> usize {
     graph.nodes().iter().filter(|node| node.kernel().is_some()).count()
 }
 
@@ -216,7 +285,7 @@ fn eager(
     Ok(median(&mut times))
 }
 
-fn median(times: &mut [u64]) -> u64 {
+pub fn median(times: &mut [u64]) -> u64 {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(0)
 }

@@ -8,7 +8,7 @@ use crate::words;
 use crate::{Call, CuResult, Mode, Names, StreamKind};
 
 /// A program of calls on fresh streams and events.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Program {
     /// What the recording calls it.
     pub id: String,
@@ -22,7 +22,7 @@ pub struct Program {
 }
 
 /// One call and what could be seen after it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
     /// The call in words.
     pub op: String,

@@ -1,16 +1,16 @@
 //! `phonograph run`: replay a graph with real data.
 
+mod cpu;
+mod cuda;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use phonograph::graph::{Arg, BufferId, BufferRole, ComputeGraph, DType, NodeKind, Scalar, SlotId};
 use phonograph::plan::ExecutionPlan;
-use phonograph::plan::generate::SPIN;
 use phonograph::plan::streams::PlanOptions;
-use phonograph::runtime::cpu::kernels::{Registry, spin};
-use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Answer, GraphFile, costs, input, print, print_json, progress, title};
 
@@ -22,9 +22,9 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     replays: u64,
     /// Where to run it.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
-    backend: String,
-    /// Worker threads; the number of cores unless said.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    backend: Backend,
+    /// Worker threads, or on CUDA the streams that are planned for; the number of cores unless said.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Set a slot: `name=value`, the value in the slot's type.
@@ -44,6 +44,34 @@ pub struct Args {
     json: bool,
 }
 
+/// Where graphs run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Backend {
+    /// Worker threads of this process.
+    Cpu,
+    /// The first CUDA device.
+    Cuda,
+}
+
+/// A graph instantiated on a backend, with memory for the buffers that are the user's.
+trait Machine {
+    fn write(&mut self, buffer: BufferId, bytes: &[u8]) -> Result<()>;
+    fn read(&mut self, buffer: BufferId) -> Result<Vec<u8>>;
+    fn set(&mut self, slot: SlotId, value: Scalar) -> Result<()>;
+    /// What the replay failed of is for the user to read.
+    fn replay(&mut self) -> Result<(), String>;
+    fn facts(&self) -> Facts;
+    /// What each node takes.
+    fn measure(&mut self, replays: u64) -> Result<costs::Costs>;
+}
+
+/// What there is to say of a graph on a backend.
+struct Facts {
+    place: String,
+    text: Vec<(&'static str, String)>,
+    json: Vec<(&'static str, Value)>,
+}
+
 pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
     let cores = std::thread::available_parallelism()?.get();
@@ -55,28 +83,28 @@ pub fn run(args: &Args) -> Result<Answer> {
         (options.costs, options.overheads) = (Some(costs.nodes.as_slice()), costs.overheads);
     }
     let plan = ExecutionPlan::plan(&graph, &options)?;
-    let mut cpu = Cpu::new(threads)?;
-    let mut registry = Registry::new();
-    registry.register(SPIN, spin());
-    let memory = user_memory(&cpu, &graph)?;
-    let bindings = memory
-        .iter()
-        .fold(Bindings::new(&registry), |all, (buffer, memory)| all.memory(*buffer, memory));
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
-    let mut exec = cpu.instantiate(&graph, schedule, &bindings)?;
+    if args.profile.is_some() && args.backend == Backend::Cuda {
+        bail!("`--profile` measures on the CPU; leave out `--backend cuda`");
+    }
+    let mut machine: Box<dyn Machine> = match args.backend {
+        Backend::Cpu => Box::new(cpu::Machine::new(&graph, schedule, threads)?),
+        Backend::Cuda => Box::new(cuda::Machine::new(&graph, schedule)?),
+    };
+    let machine = &mut *machine;
     for text in &args.data {
-        load(&mut cpu, &graph, &memory, text)?;
+        load(machine, &graph, text)?;
     }
     for text in &args.slots {
-        set(&graph, &mut exec, text)?;
+        set(machine, &graph, text)?;
     }
     let mut times = Vec::with_capacity(args.replays.min(1 << 20) as usize);
     let bar = progress(args.replays, "replaying");
     for _ in 0..args.replays {
         let start = Instant::now();
-        if let Err(error) = cpu.replay(&mut exec) {
+        if let Err(error) = machine.replay() {
             bar.abandon();
-            print_failure(args, &error.to_string())?;
+            print_failure(args, &error)?;
             return Ok(Answer::No);
         }
         if times.len() < times.capacity() {
@@ -86,11 +114,10 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
     bar.finish_and_clear();
     times.sort_unstable();
-    report(args, &graph, &cpu, &exec, &memory, &times)?;
+    report(args, &graph, machine, &times)?;
     // Last, since these replays change what the graph changes.
     if let Some(path) = &args.profile {
-        let measured = costs::measure(&mut cpu, &mut exec, args.replays)?;
-        costs::write(path, &graph, &measured)?;
+        costs::write(path, &graph, &machine.measure(args.replays)?)?;
     }
     Ok(Answer::Yes)
 }
@@ -102,39 +129,33 @@ fn print_failure(args: &Args, error: &str) -> Result<()> {
     print(format!("replay failed: {error}\n").as_bytes())
 }
 
-/// Memory for every buffer that is the user's, pointer slots included.
-fn user_memory(cpu: &Cpu, graph: &ComputeGraph) -> Result<Vec<(BufferId, Memory)>> {
+/// The buffers that are the user's, pointer slots included.
+fn user_buffers(graph: &ComputeGraph) -> impl Iterator<Item = BufferId> + '_ {
     let buffers = graph.buffers().iter().enumerate();
     let users =
         buffers.filter(|(_, b)| matches!(b.role, BufferRole::External | BufferRole::Slot(_)));
-    users.map(|(index, b)| Ok((BufferId::from_index(index), cpu.alloc(b.bytes)?))).collect()
+    users.map(|(index, _)| BufferId::from_index(index))
 }
 
 fn split(text: &str) -> Result<(&str, &str)> {
     text.split_once('=').with_context(|| format!("`{text}` is not of the form name=value"))
 }
 
-fn load(
-    cpu: &mut Cpu,
-    graph: &ComputeGraph,
-    memory: &[(BufferId, Memory)],
-    text: &str,
-) -> Result<()> {
+fn load(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()> {
     let (name, path) = split(text)?;
-    let mut named = memory.iter().filter(|(id, _)| *graph.buffer(*id).name == *name);
-    let (_, memory) =
+    let mut named = user_buffers(graph).filter(|id| *graph.buffer(*id).name == *name);
+    let buffer =
         named.next().with_context(|| format!("the graph has no external buffer named `{name}`"))?;
     ensure!(named.next().is_none(), "several buffers are named `{name}`");
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
-    let (has, needs) = (file.metadata()?.len(), memory.bytes());
+    let (has, needs) = (file.metadata()?.len(), graph.buffer(buffer).bytes);
     ensure!(has == needs, "{path} has {has} bytes, buffer `{name}` has {needs}");
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut std::io::Read::take(file, needs), &mut bytes)?;
-    cpu.slice_mut::<u8>(memory)?.copy_from_slice(&bytes);
-    Ok(())
+    machine.write(buffer, &bytes)
 }
 
-fn set(graph: &ComputeGraph, exec: &mut Exec, text: &str) -> Result<()> {
+fn set(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()> {
     let (name, value) = split(text)?;
     let known = graph.slots().iter().position(|slot| *slot.name == *name);
     let Some(index) = known else {
@@ -143,53 +164,49 @@ fn set(graph: &ComputeGraph, exec: &mut Exec, text: &str) -> Result<()> {
     };
     let dtype = graph.slots()[index].dtype();
     let scalar: Scalar = format!("{dtype} {value}").parse()?;
-    exec.set(SlotId::from_index(index), scalar)?;
-    Ok(())
+    machine.set(SlotId::from_index(index), scalar)
 }
 
 fn report(
     args: &Args,
     graph: &ComputeGraph,
-    cpu: &Cpu,
-    exec: &Exec,
-    memory: &[(BufferId, Memory)],
+    machine: &mut dyn Machine,
     times: &[Duration],
 ) -> Result<()> {
     let median = times[times.len() / 2].as_secs_f64() * 1e6;
     let least = times[0].as_secs_f64() * 1e6;
     let mut buffers = Vec::new();
-    for (buffer, memory) in memory {
-        let dtype = element_type(graph, *buffer);
-        let values = values(cpu, memory, dtype)?;
-        buffers.push((graph.buffer(*buffer).name.to_string(), dtype, memory.bytes(), values));
+    for buffer in user_buffers(graph) {
+        let (declared, dtype) = (graph.buffer(buffer), element_type(graph, buffer));
+        let values = values(&machine.read(buffer)?, dtype);
+        buffers.push((declared.name.to_string(), dtype, declared.bytes, values));
     }
+    let facts = machine.facts();
     if args.json {
         let buffers = buffers.iter().map(|(name, dtype, bytes, values)| {
             json!({ "name": name, "dtype": dtype.name(), "bytes": bytes, "first": values })
         });
-        return print_json(&json!({
+        let mut report = json!({
             "ok": true,
             "replays": args.replays,
             "nodes": graph.node_count(),
-            "workers": cpu.workers(),
-            "tasks": exec.task_count(),
-            "waits": exec.wait_count(),
-            "internal_bytes": exec.arena_bytes(),
             "median_us": median,
             "least_us": least,
             "buffers": buffers.collect::<Vec<_>>(),
-        }));
+        });
+        facts.json.into_iter().for_each(|(name, value)| report[name] = value);
+        return print_json(&report);
     }
     let mut text = format!(
-        "{}: {} nodes, {} replays on {} workers\n  time a replay  {median:.1} µs (median), {least:.1} µs (least)\n  tasks, waits   {}, {}\n  own memory     {} B\n",
+        "{}: {} nodes, {} replays on {}\n  time a replay  {median:.1} µs (median), {least:.1} µs (least)\n",
         title(&args.input.file),
         graph.node_count(),
         args.replays,
-        cpu.workers(),
-        exec.task_count(),
-        exec.wait_count(),
-        exec.arena_bytes(),
+        facts.place,
     );
+    for (name, value) in facts.text {
+        text += &format!("  {name:<14} {value}\n");
+    }
     for (name, dtype, bytes, values) in buffers {
         let more = if bytes > dtype.size() * values.len() as u64 { ", …" } else { "" };
         text += &format!("  {name:<14} {dtype} [{}{more}]\n", values.join(", "));
@@ -211,11 +228,10 @@ fn element_type(graph: &ComputeGraph, buffer: BufferId) -> DType {
 }
 
 /// The first few elements.
-fn values(cpu: &Cpu, memory: &Memory, dtype: DType) -> Result<Vec<String>> {
+fn values(bytes: &[u8], dtype: DType) -> Vec<String> {
     const SHOWN: usize = 6;
-    let bytes = cpu.slice::<u8>(memory)?;
     let elements = bytes.chunks_exact(dtype.size() as usize).take(SHOWN);
     let scalars = elements.filter_map(|element| Scalar::from_le_bytes(dtype, element));
     // A scalar is written with its type in front, which the line says once.
-    Ok(scalars.map(|s| s.to_string().split_off(dtype.name().len() + 1)).collect())
+    scalars.map(|s| s.to_string().split_off(dtype.name().len() + 1)).collect()
 }
