@@ -12,7 +12,7 @@ extern "C" {
 /* Results. */
 enum {
     PHONOGRAPH_OK = 0,
-    PHONOGRAPH_INVALID = 1,   /* the graph is null */
+    PHONOGRAPH_INVALID = 1,   /* an argument is null that may not be */
     PHONOGRAPH_READ_ONLY = 2, /* it allocates, or has conditional nodes */
     PHONOGRAPH_FAILED = 3     /* the driver, or what it says, is in the way */
 };
@@ -29,6 +29,48 @@ struct phonograph_edited {
  * terminated sentence of up to `capacity` bytes, empty on success.
  */
 int phonograph_reduce_edges(void *graph, struct phonograph_edited *edited, char *message, size_t capacity);
+
+/* A piece of device memory. Both numbers are multiples of 4. */
+struct phonograph_block {
+    uint64_t address;
+    uint64_t bytes;
+};
+
+/* How far phonograph_recover goes; a zero stands for what is said in brackets. */
+struct phonograph_limits {
+    uint32_t samples;     /* inputs on which nodes are observed, at least 2 (3) */
+    uint32_t inputs;      /* inputs on which every order is verified (20) */
+    uint32_t zeros;       /* 1: zeros may be put into memory where none were seen; a kernel may take one for a pointer */
+    uint32_t progress;    /* 1: what is being done is written to the standard error */
+    double seconds;       /* after which the observation stops and the graph stays as it is (120) */
+    uint64_t saved_bytes; /* of device memory for copies (8 GiB) */
+};
+
+/* What came of it. */
+struct phonograph_recovered {
+    uint64_t nodes;
+    uint64_t captured_depth;  /* nodes on the longest path as captured */
+    uint64_t recovered_depth; /* and on that which the nodes' effects ask for */
+    uint64_t runs;            /* of single nodes */
+    uint64_t opaque;          /* nodes that keep their place among all others */
+    uint64_t missed;          /* orders that verification found missing */
+    double captured_us;       /* a replay as captured */
+    double recovered_us;      /* a replay of the graph as it is now */
+    uint32_t inputs;          /* on which the bytes were the same */
+    uint32_t cap;             /* nodes side by side: 0 for the captured order, 4294967295 for no cap */
+};
+
+/*
+ * Finds what the nodes of a CUgraph, captured on one stream, read and write, by running them one at a time and watching the
+ * blocks, and puts the graph into the fastest order that this allows and that gives the same bytes on fresh inputs. It stays as
+ * it is if none is faster. Memory is left as it was found. To be called before the graph is instantiated, with nothing else
+ * running on its memory. The blocks hold all that a node may write and another may touch, and do not overlap. `give(user, k)`
+ * writes input number k where the graph expects its inputs, waits until it is there and gives 0; the same number is the same
+ * input. `limits`, `recovered` and `message` may be null.
+ */
+int phonograph_recover(void *graph, uint32_t device, const struct phonograph_block *blocks, size_t count,
+                       int (*give)(void *user, uint32_t sample), void *user, const struct phonograph_limits *limits,
+                       struct phonograph_recovered *recovered, char *message, size_t capacity);
 
 #ifdef __cplusplus
 }

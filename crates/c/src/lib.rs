@@ -2,14 +2,20 @@
 //! `include/phonograph.h`, and `examples/pytorch.py`, which uses it on a graph that PyTorch captured.
 //!
 //! In: a raw `CUgraph` that is not instantiated yet. Out: the same graph without the edges that others imply, proved to keep
-//! all order. Errors come as a number and a sentence; nothing panics across the border.
+//! all order; or, on request, in the order that watching its memory shows to suffice (`recover`). Errors come as a number and a sentence; nothing panics across the border.
+
+mod recover;
+
+pub use recover::{
+    PhonographBlock, PhonographGive, PhonographLimits, PhonographRecovered, phonograph_recover,
+};
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::catch_unwind;
 use std::ptr;
 
-use phonograph_cuda::{Driver, EditError, Edited, Imported};
-use phonograph_plan::passes::reduce_edges;
+use phonograph::cuda::{Driver, EditError, Edited, Imported};
+use phonograph::plan::passes::reduce_edges;
 
 /// The graph was edited, or there was nothing to edit.
 const OK: c_int = 0;

@@ -24,5 +24,10 @@ int main(void) {
     ask("an allocation", (void *)2, 256);
     ask("a refusal", (void *)3, 256);
     printf("nothing to write to: %d\n", phonograph_reduce_edges((void *)1, NULL, NULL, 0));
+    struct phonograph_recovered recovered;
+    char message[256];
+    int code = phonograph_recover((void *)1, 0, NULL, 1, NULL, NULL, NULL, &recovered, message, sizeof message);
+    printf("recover nothing: %d, \"%s\"\n", code, message);
+    printf("sizes: %zu %zu %zu\n", sizeof(struct phonograph_block), sizeof(struct phonograph_limits), sizeof recovered);
     return 0;
 }

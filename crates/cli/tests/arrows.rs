@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("phonograph-report", &["graph"]),
     ("phonograph-runtime", &["graph", "capture", "kernels"]),
     ("phonograph-cuda", &["graph", "trace", "capture", "kernels", "runtime"]),
-    ("phonograph-c", &["graph", "plan", "cuda"]),
+    ("phonograph-c", &["phonograph"]),
     ("phonograph-inject", &["trace"]),
     ("phonograph", &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda"]),
     ("phonograph-cli", &["graph", "capture", "plan", "kernels", "report", "runtime", "phonograph"]),

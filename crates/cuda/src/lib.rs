@@ -59,8 +59,8 @@ pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
 pub use foreign::{
-    CaptureError, CaptureMode, Captured, Diagnosis, EditError, Edited, ForeignExec, ImportError,
-    Imported, Parameter, ReadOnly, Unjoined,
+    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, EditError, Edited,
+    ForeignExec, ImportError, Imported, Parameter, ReadOnly, Saved, Unjoined, Watch, WatchError,
 };
 pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
 pub use lower::ProductBy;

@@ -23,6 +23,9 @@ pub use phonograph_report as report;
 pub use phonograph_runtime as runtime;
 pub use phonograph_trace as trace;
 
+#[cfg(feature = "cuda")]
+pub mod recover;
+
 /// The example of the README, run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -32,6 +32,7 @@ mod exec;
 mod parameters;
 mod read;
 mod rebuild;
+mod watch;
 mod window;
 
 use cudarc::driver::sys::{CUgraph, CUgraphNode};
@@ -45,6 +46,7 @@ pub(crate) use read::{edges_of, kind_name, nodes_of};
 pub use edit::{EditError, Edited};
 pub use exec::{Captured, ForeignExec};
 pub use parameters::Parameter;
+pub use watch::{Arranged, Block, Saved, Watch, WatchError};
 pub use window::{CaptureError, CaptureMode, Diagnosis, Unjoined};
 
 /// Why a graph of the driver cannot be read.

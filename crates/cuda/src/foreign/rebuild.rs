@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS,
     CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
 };
-use phonograph_graph::{ComputeGraph, EdgeKind, NodeKind};
+use phonograph_graph::{ComputeGraph, EdgeKind, NodeId, NodeKind};
 
 use super::edit::{EditError, compare};
 use super::exec::Captured;
@@ -68,7 +68,7 @@ unsafe fn rebuilt(
 ///
 /// # Safety
 /// Both graphs live; what was read has been compared with `reduced`.
-unsafe fn copy(
+pub(super) unsafe fn copy(
     source: &Read,
     reduced: &ComputeGraph,
     into: CUgraph,
@@ -76,40 +76,57 @@ unsafe fn copy(
 ) -> Result<(), EditError> {
     let mut made: Vec<CUgraphNode> = vec![ptr::null_mut(); source.nodes.len()];
     for &id in reduced.topological_order() {
-        let node = source.nodes[id.index()];
         let mut after = Dependencies::default();
         for edge in reduced.incoming(id) {
             let programmatic = edge.data.kind == EdgeKind::Programmatic;
             let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
             after.push(made[edge.from.index()], data);
         }
-        // SAFETY: the node is of the kind that was read; what its parameters point to is the driver's, or what the source
-        // refers to, which lives as long.
-        made[id.index()] = unsafe {
-            match &reduced.node(id).kind {
-                NodeKind::Child(inner) => {
-                    let child = source.children.iter().find(|(child, _)| *child == id);
-                    let (_, child) = child.expect("a child graph that was read has a row");
-                    // The driver clones what a child node is made of; an empty one is filled after that.
-                    let empty = Graph::new(device)?;
-                    let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
-                    params.__bindgen_anon_1.graph.graph = empty.handle();
-                    let added = add_node(into, &after, &mut params)?;
-                    copy(child, inner, child_of(added)?, device)?;
-                    added
-                }
-                kind => {
-                    let mut params = parameters(node, kind, device.context())?;
-                    let added = add_node(into, &after, &mut params)?;
-                    if let NodeKind::Kernel(_) = kind {
-                        call!(cuGraphKernelNodeCopyAttributes(added, node))?;
-                    }
-                    added
-                }
-            }
-        };
+        // SAFETY: the caller's promise.
+        made[id.index()] =
+            unsafe { copy_node(source, id, &reduced.node(id).kind, &after, into, device) }?;
     }
     Ok(())
+}
+
+/// Adds one node of what was read to a graph; of a child graph with the edges of the kind given.
+///
+/// # Safety
+/// Both graphs live; the kind is that of the node, inner edges aside.
+pub(super) unsafe fn copy_node(
+    source: &Read,
+    id: NodeId,
+    kind: &NodeKind,
+    after: &Dependencies,
+    into: CUgraph,
+    device: &Device,
+) -> Result<CUgraphNode, EditError> {
+    let node = source.nodes[id.index()];
+    // SAFETY: the node is of the kind that was read; what its parameters point to is the driver's, or what the source
+    // refers to, which lives as long.
+    unsafe {
+        Ok(match kind {
+            NodeKind::Child(inner) => {
+                let child = source.children.iter().find(|(child, _)| *child == id);
+                let (_, child) = child.expect("a child graph that was read has a row");
+                // The driver clones what a child node is made of; an empty one is filled after that.
+                let empty = Graph::new(device)?;
+                let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
+                params.__bindgen_anon_1.graph.graph = empty.handle();
+                let added = add_node(into, after, &mut params)?;
+                copy(child, inner, child_of(added)?, device)?;
+                added
+            }
+            kind => {
+                let mut params = parameters(node, kind, device.context())?;
+                let added = add_node(into, after, &mut params)?;
+                if let NodeKind::Kernel(_) = kind {
+                    call!(cuGraphKernelNodeCopyAttributes(added, node))?;
+                }
+                added
+            }
+        })
+    }
 }
 
 /// The parameters of a node, in the form in which nodes are added.

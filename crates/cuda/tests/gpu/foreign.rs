@@ -34,7 +34,7 @@ fn expect(result: CUresult) {
 }
 
 /// Launches `step` as any library would.
-fn launch(function: &Function, stream: CUstream, memory: &Memory, by: u32) {
+pub fn launch(function: &Function, stream: CUstream, memory: &Memory, by: u32) {
     let (mut address, mut by, mut tail) = (memory.address(), by, 5u8);
     let mut parameters =
         [(&raw mut address).cast::<c_void>(), (&raw mut by).cast(), (&raw mut tail).cast()];
@@ -114,7 +114,7 @@ fn result(cuda: &mut Cuda, stream: &Stream, captured: Captured, memory: &Memory)
     cuda.read::<u32>(memory).unwrap()
 }
 
-fn ready(cuda: &mut Cuda) -> (Stream, Function, Memory) {
+pub fn ready(cuda: &mut Cuda) -> (Stream, Function, Memory) {
     let stream = Stream::new(&cuda.devices()[0]).unwrap();
     let function = cuda.compile(STEP, "step").unwrap();
     (stream, function, cuda.alloc(256).unwrap())

@@ -10,3 +10,4 @@ mod host;
 mod nodes;
 mod record;
 mod replay;
+mod watch;

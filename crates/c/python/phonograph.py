@@ -1,0 +1,163 @@
+"""Makes graphs that PyTorch captured faster, before PyTorch instantiates them.
+
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with phonograph.capture(graph):
+        y = model(x)
+    print(phonograph.recover(graph, lambda k: x.copy_(inputs(k))))
+    graph.instantiate()
+
+The library is `libphonograph_c.so`, beside this file, or where the variable PHONOGRAPH_LIBRARY says.
+"""
+
+import contextlib
+import ctypes
+import os
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Error(RuntimeError):
+    """What the library says; the graph is as it was."""
+
+
+class _Edited(ctypes.Structure):
+    _fields_ = [("edges", ctypes.c_uint64), ("removed", ctypes.c_uint64)]
+
+
+class _Block(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
+
+
+class _Limits(ctypes.Structure):
+    _fields_ = [
+        ("samples", ctypes.c_uint32),
+        ("inputs", ctypes.c_uint32),
+        ("zeros", ctypes.c_uint32),
+        ("progress", ctypes.c_uint32),
+        ("seconds", ctypes.c_double),
+        ("saved_bytes", ctypes.c_uint64),
+    ]
+
+
+class Recovered(ctypes.Structure):
+    """What `recover` found and did."""
+
+    _fields_ = [
+        ("nodes", ctypes.c_uint64),
+        ("captured_depth", ctypes.c_uint64),
+        ("recovered_depth", ctypes.c_uint64),
+        ("runs", ctypes.c_uint64),
+        ("opaque", ctypes.c_uint64),
+        ("missed", ctypes.c_uint64),
+        ("captured_us", ctypes.c_double),
+        ("recovered_us", ctypes.c_double),
+        ("inputs", ctypes.c_uint32),
+        ("cap", ctypes.c_uint32),
+    ]
+
+    def __str__(self):
+        order = {0: "kept as captured", 2**32 - 1: "no cap"}.get(self.cap, f"at most {self.cap} side by side")
+        return (
+            f"{self.nodes} nodes, longest path {self.captured_depth} -> {self.recovered_depth} ({self.opaque} opaque, "
+            f"{self.missed} orders found by verification, {self.runs} runs); {order}: "
+            f"{self.captured_us:.0f} -> {self.recovered_us:.0f} us, equal on {self.inputs} inputs"
+        )
+
+
+_GIVE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
+_loaded = None
+
+
+def _library():
+    global _loaded
+    if _loaded is None:
+        beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libphonograph_c.so")
+        _loaded = ctypes.CDLL(os.environ.get("PHONOGRAPH_LIBRARY", beside))
+        pointer = ctypes.c_void_p
+        _loaded.phonograph_reduce_edges.argtypes = [pointer, pointer, ctypes.c_char_p, ctypes.c_size_t]
+        _loaded.phonograph_recover.argtypes = [
+            pointer, ctypes.c_uint32, pointer, ctypes.c_size_t, _GIVE, pointer, pointer, pointer,
+            ctypes.c_char_p, ctypes.c_size_t,
+        ]
+    return _loaded
+
+
+def _check(code, message):
+    if code != 0:
+        raise Error(message.value.decode(errors="replace"))
+
+
+class _Keep(TorchDispatchMode):
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.kept.append(result)
+        return result
+
+
+@contextlib.contextmanager
+def capture(graph, **options):
+    """`torch.cuda.graph(graph, …)` that keeps every intermediate until the graph is gone.
+
+    Memory that the allocator hands out twice within a capture orders its users for good.
+    """
+    graph.phonograph_kept = []
+    with torch.cuda.graph(graph, **options), _Keep(graph.phonograph_kept):
+        yield
+
+
+def reduce_edges(graph):
+    """Takes out the edges that others imply: (edges, removed)."""
+    edited, message = _Edited(), ctypes.create_string_buffer(1024)
+    _check(_library().phonograph_reduce_edges(graph.raw_cuda_graph(), ctypes.byref(edited), message, 1024), message)
+    return edited.edges, edited.removed
+
+
+def _blocks(device):
+    """What the allocator has given out, and all that belongs to captures."""
+    blocks = []
+    for segment in torch.cuda.memory_snapshot():
+        address = segment["address"]
+        private = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+        for block in segment["blocks"]:
+            if segment["device"] == device and (private or block["state"] == "active_allocated"):
+                blocks.append(_Block(address, block["size"]))
+            address += block["size"]
+    return (_Block * len(blocks))(*blocks)
+
+
+def recover(graph, give, *, samples=0, inputs=0, zeros=False, seconds=0.0, saved_bytes=0, progress=False):
+    """Puts a captured graph into the fastest order that what its kernels really read and write allows.
+
+    `give(k)` copies input number k into the tensors that the graph reads; the same number must be the same input. Kernels
+    are run one at a time on bytes of several inputs to see what they touch; `zeros` allows to put zeros where none were,
+    which tells more apart, and faults a kernel that takes one for a pointer. What is found is verified bit for bit on
+    `inputs` fresh inputs. The graph is as it was if nothing is faster, or after an error.
+    """
+    device = torch.cuda.current_device()
+    failure = []
+
+    def call(_, sample):
+        try:
+            give(sample)
+            torch.cuda.synchronize()
+            return 0
+        except BaseException as error:  # It must not unwind through C.
+            failure.append(error)
+            return 1
+
+    torch.cuda.synchronize()
+    blocks, limits = _blocks(device), _Limits(samples, inputs, zeros, progress, seconds, saved_bytes)
+    recovered, message = Recovered(), ctypes.create_string_buffer(4096)
+    code = _library().phonograph_recover(
+        graph.raw_cuda_graph(), device, blocks, len(blocks), _GIVE(call), None, ctypes.byref(limits),
+        ctypes.byref(recovered), message, 4096,
+    )
+    if failure:
+        raise failure[0]
+    _check(code, message)
+    return recovered

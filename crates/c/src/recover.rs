@@ -1,0 +1,207 @@
+//! `phonograph_recover`: a captured graph gets back the parallelism that one stream took from it.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ops::ControlFlow;
+use std::panic::catch_unwind;
+use std::time::{Duration, Instant};
+
+use phonograph::cuda::{Block, Device, Driver, Imported, Watch};
+use phonograph::recover::{Options, Report, recover};
+
+use crate::{FAILED, INVALID, OK, READ_ONLY, deliver};
+
+/// A piece of device memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PhonographBlock {
+    /// Where it begins, a multiple of 4.
+    address: u64,
+    /// Its size, a multiple of 4.
+    bytes: u64,
+}
+
+/// Writes input number `sample` where the graph expects its inputs, and waits until it is there. 0 for success.
+pub type PhonographGive = unsafe extern "C" fn(user: *mut c_void, sample: u32) -> c_int;
+
+/// How far to go.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PhonographLimits {
+    /// Inputs on which nodes are observed, at least 2; 0 for 3.
+    samples: u32,
+    /// Inputs on which every order is verified; 0 for 20.
+    inputs: u32,
+    /// Whether zeros may be put into memory where none have been seen (0 or 1).
+    zeros: u32,
+    /// Whether what is being done is written to the standard error (0 or 1).
+    progress: u32,
+    /// Seconds after which the observation stops and the graph stays as it is; 0 for 120.
+    seconds: f64,
+    /// Bytes of device memory for copies; 0 for 8 GiB.
+    saved_bytes: u64,
+}
+
+/// What came of it.
+#[repr(C)]
+pub struct PhonographRecovered {
+    /// Nodes.
+    nodes: u64,
+    /// Nodes on the longest path as captured.
+    captured_depth: u64,
+    /// Nodes on the longest path that the nodes' effects ask for.
+    recovered_depth: u64,
+    /// Runs of single nodes.
+    runs: u64,
+    /// Nodes that keep their place among all others.
+    opaque: u64,
+    /// Orders that verification found missing.
+    missed: u64,
+    /// Microseconds of a replay as captured.
+    captured_us: f64,
+    /// Microseconds of a replay of the graph as it is now.
+    recovered_us: f64,
+    /// Inputs on which the bytes were the same.
+    inputs: u32,
+    /// The cap of what was chosen: 0 for the captured order, 4294967295 for no cap.
+    cap: u32,
+}
+
+/// Finds what the nodes of a graph read and write by running them one at a time and watching `blocks`, and puts the graph
+/// into the fastest order that this allows and that gives the same bytes; it stays as it is if none is faster. The memory is
+/// left as it was found.
+///
+/// The graph is of kernels, copies and fills on one device, whose number is `device`, and not instantiated yet. The blocks
+/// hold everything that one of its nodes may write and another one may touch; they do not overlap. `limits` may be null,
+/// `recovered` and `message` too. Gives what [`phonograph_reduce_edges`](crate::phonograph_reduce_edges) gives.
+///
+/// # Safety
+/// `graph` is a `CUgraph` that lives, with all that its nodes refer to; nobody else uses it, or that memory, meanwhile.
+/// `blocks` points to `count` blocks of memory of the device. `give` may be called from this thread with `user`. The others are
+/// null or point to what their types say, `message` to `capacity` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn phonograph_recover(
+    graph: *mut c_void,
+    device: u32,
+    blocks: *const PhonographBlock,
+    count: usize,
+    give: Option<PhonographGive>,
+    user: *mut c_void,
+    limits: *const PhonographLimits,
+    recovered: *mut PhonographRecovered,
+    message: *mut c_char,
+    capacity: usize,
+) -> c_int {
+    let outcome = catch_unwind(|| {
+        let Some(give) = give.filter(|_| !graph.is_null() && (!blocks.is_null() || count == 0))
+        else {
+            return Err((INVALID, "the graph, the blocks or the inputs are null".to_owned()));
+        };
+        // SAFETY: the caller's promise.
+        let given =
+            unsafe { if count == 0 { &[] } else { std::slice::from_raw_parts(blocks, count) } };
+        let blocks: Vec<Block> = given
+            .iter()
+            .map(|&PhonographBlock { address, bytes }| Block { address, bytes })
+            .collect();
+        // SAFETY: the caller's promise.
+        let limits = unsafe { limits.as_ref() }.copied();
+        let mut give = |sample: u32| {
+            // SAFETY: the caller's promise.
+            match unsafe { give(user, sample) } {
+                0 => Ok(()),
+                code => Err(format!("the function gave {code}")),
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { work(graph, device, &blocks, &mut give, limits) }
+    });
+    // What panics would be a defect of this library, which may not unwind into its caller.
+    let outcome =
+        outcome.unwrap_or_else(|_| Err((FAILED, "a defect of phonograph: it panicked".to_owned())));
+    let (code, text) = match outcome {
+        Ok(report) => {
+            if !recovered.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { recovered.write(summary(&report)) };
+            }
+            (OK, String::new())
+        }
+        Err(failure) => failure,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { deliver(&text, message, capacity) };
+    code
+}
+
+// The header says the same; a program in C prints its sizes in a test.
+const _: () = {
+    assert!(size_of::<PhonographBlock>() == 16);
+    assert!(size_of::<PhonographLimits>() == 32);
+    assert!(size_of::<PhonographRecovered>() == 72);
+};
+
+/// # Safety
+/// As for [`phonograph_recover`].
+unsafe fn work(
+    graph: *mut c_void,
+    device: u32,
+    blocks: &[Block],
+    give: &mut dyn FnMut(u32) -> Result<(), String>,
+    limits: Option<PhonographLimits>,
+) -> Result<Report, (c_int, String)> {
+    let failed = |error: &dyn std::fmt::Display| (FAILED, error.to_string());
+    Driver::load().map_err(|error| failed(&error))?;
+    let device = Device::open(device).map_err(|error| failed(&error))?;
+    // SAFETY: the caller's promise; the driver is loaded.
+    let imported = unsafe { Imported::read(graph.cast()) }.map_err(|error| failed(&error))?;
+    if let Some(reason) = imported.read_only() {
+        return Err((READ_ONLY, reason.to_string()));
+    }
+    // SAFETY: the caller's promise.
+    let mut watch =
+        unsafe { Watch::new(imported, &device, blocks) }.map_err(|error| failed(&error))?;
+    let mut options = Options::default();
+    let (mut seconds, mut shown) = (120.0, false);
+    if let Some(given) = limits {
+        let or = |value: u32, other: u32| if value == 0 { other } else { value };
+        options.limits.samples = or(given.samples, options.limits.samples);
+        options.inputs = or(given.inputs, options.inputs);
+        options.limits.zeros = given.zeros != 0;
+        if given.saved_bytes != 0 {
+            options.limits.saved_bytes = given.saved_bytes;
+        }
+        if given.seconds > 0.0 {
+            seconds = given.seconds;
+        }
+        shown = given.progress != 0;
+    }
+    let (start, mut told) = (Instant::now(), Instant::now());
+    recover(&mut watch, give, &options, &mut |progress| {
+        if shown && told.elapsed() > Duration::from_secs(1) {
+            told = Instant::now();
+            eprintln!("phonograph: {:?} {} of {}", progress.stage, progress.done, progress.of);
+        }
+        if start.elapsed().as_secs_f64() > seconds {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| failed(&error))
+}
+
+fn summary(report: &Report) -> PhonographRecovered {
+    let found = &report.recovered;
+    let chosen = report.chosen.map(|at| &report.tried[at]);
+    PhonographRecovered {
+        nodes: found.observed.len() as u64,
+        captured_depth: report.captured_depth as u64,
+        recovered_depth: report.recovered_depth() as u64,
+        runs: found.runs,
+        opaque: found.observed.iter().filter(|seen| seen.opaque.is_some()).count() as u64,
+        missed: found.missed.len() as u64,
+        captured_us: report.captured_micros,
+        recovered_us: chosen.and_then(|tried| tried.micros).unwrap_or(report.captured_micros),
+        inputs: report.inputs,
+        cap: chosen.map_or(0, |tried| tried.cap.unwrap_or(u32::MAX)),
+    }
+}

@@ -1,0 +1,266 @@
+//! What the nodes of an opaque graph really read and write, found by watching memory, and the order that this asks for.
+//!
+//! In: a [`Subject`], a graph whose kernels nobody can look into, captured as a chain or nearly, with its memory cut into
+//! blocks. Out: an [`Observed`] for each node, and the graph with only the edges that conflicts on those blocks need.
+//!
+//! The method, in the files' order: [`observe`](self) runs the nodes in captured order on several inputs and calls a block
+//! *written* by a node if its bytes changed. For each node it then puts other values into blocks that other nodes write
+//! (the bytes that they hold at that place on another input, which no kernel can choke on; zeros only if allowed), runs the
+//! node again and sees whether its results differ: those blocks were *read*, and halving the set finds which. `flow` turns
+//! conflicts into edges and drops the implied ones. `verify` runs the nodes in orders as far from the captured one as
+//! the edges allow, on fresh inputs, and compares each node's results bit for bit; where they differ it finds by halving which
+//! order was missing and adds it.
+//!
+//! What is assumed, since no experiment shows it: accesses depend on the data no further than the trials went; a block that
+//! no replay changes is written by nobody (unless zeros are allowed, which show it); no node uses scratch that it leaves
+//! as it found it. What cannot be told apart is taken as a dependency: a node that visibly writes nothing, or not the same twice, keeps its place
+//! among all others, and a block that holds the same bytes on every input counts as read by everyone after its writer.
+//!
+//! Cost: each sample runs every node once. A node with `r` reads among `c` candidates takes about `r · log c` runs a
+//! sample more; a verification round as many runs as there are nodes, for each order. Memory: every block once, and what nodes
+//! write once a sample.
+
+use std::ops::ControlFlow;
+
+use phonograph_graph::{ComputeGraph, NodeId};
+
+mod flow;
+mod observe;
+mod verify;
+
+pub use flow::data_flow;
+
+/// A piece of memory that is compared and exchanged as a whole: a row of the subject's table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(pub u32);
+
+impl BlockId {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A graph that can be run node by node, and its memory. Node ids count in the order in which it was captured.
+///
+/// Blocks do not overlap and hold everything that a node may read or write and another one too. Running a node twice on
+/// the same bytes should give the same bytes; nodes of which that is not true are found.
+pub trait Subject {
+    /// What the machine below may answer.
+    type Error;
+    /// A copy of a block's bytes, wherever the subject keeps it.
+    type Saved;
+
+    /// How many nodes there are.
+    fn nodes(&self) -> u32;
+    /// How many blocks there are.
+    fn blocks(&self) -> u32;
+    /// The name of a node, for reports.
+    fn name(&self, node: NodeId) -> String;
+    /// The size of a block.
+    fn bytes(&self, block: BlockId) -> u64;
+    /// Writes input number `sample` where the graph expects its inputs. The same number is the same input.
+    fn give(&mut self, sample: u32) -> Result<(), Self::Error>;
+    /// Runs one node to its end.
+    fn run(&mut self, node: NodeId) -> Result<(), Self::Error>;
+    /// Copies a block.
+    fn save(&mut self, block: BlockId) -> Result<Self::Saved, Self::Error>;
+    /// Writes a copy back.
+    fn restore(&mut self, block: BlockId, saved: &Self::Saved) -> Result<(), Self::Error>;
+    /// Fills a block with zeros.
+    fn clear(&mut self, block: BlockId) -> Result<(), Self::Error>;
+    /// Which of these blocks do not hold those bytes.
+    fn changed(
+        &mut self,
+        expected: &[(BlockId, &Self::Saved)],
+    ) -> Result<Vec<BlockId>, Self::Error>;
+}
+
+/// How far an observation goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Inputs that are tried, at least two.
+    pub samples: u32,
+    /// Fresh inputs on which the result is verified.
+    pub rounds: u32,
+    /// Bytes of copies that may be held at once.
+    pub saved_bytes: u64,
+    /// Whether zeros may be put where they have not been seen. A kernel that takes a zero for a pointer faults on them.
+    pub zeros: bool,
+}
+
+impl Default for Limits {
+    /// Three samples, four rounds, 8 GiB of copies, nothing that was not seen.
+    fn default() -> Self {
+        Self { samples: 3, rounds: 4, saved_bytes: 8 << 30, zeros: false }
+    }
+}
+
+/// How far it is. What watches may stop it, for reasons of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// Steps done in this stage: nodes, or orders.
+    pub done: u32,
+    /// Steps of this stage.
+    pub of: u32,
+    /// Node runs so far.
+    pub runs: u64,
+}
+
+/// Stages of a recovery, in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Running every sample, to see what is written.
+    Writes,
+    /// Exchanging bytes, to see what is read.
+    Reads,
+    /// Running other orders.
+    Verification,
+}
+
+/// What was seen of one node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Observed {
+    /// Blocks whose bytes a run changed.
+    pub writes: Vec<BlockId>,
+    /// Blocks whose bytes its results depend on.
+    pub reads: Vec<BlockId>,
+    /// Blocks that it may read: they hold the same bytes on every input, so nothing could be exchanged.
+    pub assumed: Vec<BlockId>,
+    /// Why it is ordered against everything, if it is.
+    pub opaque: Option<Opaque>,
+    /// How often it was run.
+    pub trials: u32,
+}
+
+/// Why a node keeps its place among all others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opaque {
+    /// Nothing that it writes was seen.
+    NothingWritten,
+    /// The same bytes gave different results.
+    NotRepeatable,
+    /// The observation was stopped, or reached its limit of memory, before this node.
+    NotExamined,
+}
+
+impl std::fmt::Display for Opaque {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Opaque::NothingWritten => "it writes nothing that was seen",
+            Opaque::NotRepeatable => "it gives different results for the same bytes",
+            Opaque::NotExamined => "it was not examined",
+        })
+    }
+}
+
+/// An order that no observation had shown and verification found missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Missed {
+    /// What must be complete.
+    pub before: NodeId,
+    /// What must start after it.
+    pub after: NodeId,
+    /// The node whose results differed without.
+    pub seen_at: NodeId,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Recovered {
+    /// By node.
+    pub observed: Vec<Observed>,
+    /// The nodes as kernels with the blocks they touch as operands, and only the edges that are needed. Node ids are the
+    /// subject's; buffer ids are block numbers.
+    pub graph: ComputeGraph,
+    /// What verification added.
+    pub missed: Vec<Missed>,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Node runs in all.
+    pub runs: u64,
+}
+
+/// How a recovery ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Every order that was tried gave the captured order's bytes.
+    Verified {
+        /// Orders tried.
+        orders: u32,
+    },
+    /// A node's results differ in a way that no order among the nodes explains. Keep the graph as it was captured.
+    Unexplained {
+        /// The first such node.
+        node: NodeId,
+    },
+    /// Stopped before all was verified. Keep the graph as it was captured.
+    Stopped,
+}
+
+/// Observes, orders and verifies. The memory is left as it was found, also after an error.
+///
+/// # Errors
+/// What the subject answers; its first error, if restoring the memory fails too.
+pub fn recover<S: Subject>(
+    subject: &mut S,
+    limits: Limits,
+    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Recovered, S::Error> {
+    let blocks: Vec<BlockId> = (0..subject.blocks()).map(BlockId).collect();
+    let mut original = Vec::with_capacity(blocks.len());
+    for &block in &blocks {
+        original.push(subject.save(block)?);
+    }
+    let found = attempt(subject, limits, watch);
+    let mut restored = Ok(());
+    for (&block, saved) in blocks.iter().zip(&original) {
+        let result = subject.restore(block, saved);
+        restored = restored.and(result);
+    }
+    let found = found?;
+    restored?;
+    Ok(found)
+}
+
+fn attempt<S: Subject>(
+    subject: &mut S,
+    limits: Limits,
+    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Recovered, S::Error> {
+    let mut bench = Bench { subject, watch, runs: 0 };
+    let (mut observed, stopped) = observe::observe(&mut bench, limits)?;
+    let names: Vec<String> =
+        (0..bench.subject.nodes()).map(|n| bench.subject.name(NodeId(n))).collect();
+    let bytes: Vec<u64> =
+        (0..bench.subject.blocks()).map(|b| bench.subject.bytes(BlockId(b))).collect();
+    let mut missed = Vec::new();
+    let flow =
+        |observed: &[Observed], missed: &[Missed]| data_flow(&names, &bytes, observed, missed);
+    let verdict = if stopped {
+        Verdict::Stopped
+    } else {
+        verify::verify(&mut bench, limits, &mut observed, &mut missed, &flow)?
+    };
+    let (graph, runs) = (flow(&observed, &missed), bench.runs);
+    Ok(Recovered { graph, observed, missed, verdict, runs })
+}
+
+/// A subject, what watches it, and the count of runs.
+struct Bench<'a, S> {
+    subject: &'a mut S,
+    watch: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    runs: u64,
+}
+
+impl<S: Subject> Bench<'_, S> {
+    fn run(&mut self, node: NodeId) -> Result<(), S::Error> {
+        self.runs += 1;
+        self.subject.run(node)
+    }
+
+    fn goes_on(&mut self, stage: Stage, done: u32, of: u32) -> bool {
+        (self.watch)(Progress { stage, done, of, runs: self.runs }).is_continue()
+    }
+}

@@ -1,0 +1,213 @@
+//! Whether an order suffices: nodes are run in orders that it allows, as far from the captured one as can be, on inputs that
+//! no observation has seen, and each node's results are compared with the captured order's bit for bit.
+//!
+//! Where a node's results differ, something that precedes it in captured order had not run yet, or something that follows
+//! it had. Which of them matters is found by halving (delta debugging: Zeller and Hildebrandt, IEEE TSE 2002).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+use phonograph_graph::{ComputeGraph, NodeId};
+
+use super::observe::update;
+use super::{Bench, BlockId, Limits, Missed, Observed, Stage, Subject, Verdict};
+
+/// Orders tried on each input.
+const ORDERS: u32 = 3;
+
+type Copies<S> = Vec<(BlockId, Rc<S>)>;
+
+/// Runs `limits.rounds` inputs in several orders of the graph that `flow` gives, and mends what differs: orders that were
+/// missing go to `missed`, writes that had not been seen to `observed`.
+pub(super) fn verify<S: Subject>(
+    bench: &mut Bench<'_, S>,
+    limits: Limits,
+    observed: &mut [Observed],
+    missed: &mut Vec<Missed>,
+    flow: &dyn Fn(&[Observed], &[Missed]) -> ComputeGraph,
+) -> Result<Verdict, S::Error> {
+    let mut current = Vec::new();
+    for block in (0..bench.subject.blocks()).map(BlockId) {
+        current.push(Rc::new(bench.subject.save(block)?));
+    }
+    let mut graph = flow(observed, missed);
+    let of = limits.rounds.saturating_mul(ORDERS);
+    let mut mended = 0;
+    for round in 0..limits.rounds {
+        bench.subject.give(limits.samples.max(2) + 1 + round)?;
+        update(bench, &mut current)?;
+        let start = current.clone();
+        let (results, news) = reference(bench, observed, &mut current)?;
+        if news {
+            graph = flow(observed, missed);
+        }
+        let mut kind = 0;
+        while kind < ORDERS {
+            if !bench.goes_on(Stage::Verification, round * ORDERS + kind, of) {
+                return Ok(Verdict::Stopped);
+            }
+            let order = Order { graph: &graph, seed: (kind > 0).then_some(round * ORDERS + kind) };
+            let mut replay = Replay { bench, start: &start, results: &results };
+            let Some(node) = replay.differs(&order, &[], None)? else {
+                kind += 1;
+                continue;
+            };
+            let needed = replay.needed(&order, suspects(node, graph.node_count() as u32), node)?;
+            mended += 1;
+            if needed.is_empty() || mended > graph.node_count() {
+                return Ok(Verdict::Unexplained { node });
+            }
+            missed.extend(needed.into_iter().map(|(before, after)| Missed {
+                before,
+                after,
+                seen_at: node,
+            }));
+            graph = flow(observed, missed);
+        }
+        // The next round goes on from what a replay leaves.
+        for (block, saved) in (0..).map(BlockId).zip(&current) {
+            bench.subject.restore(block, saved)?;
+        }
+    }
+    Ok(Verdict::Verified { orders: of })
+}
+
+/// Runs the captured order. What each node's blocks hold after it, and whether a node wrote what it never had.
+#[expect(clippy::type_complexity, reason = "results by node, and a flag")]
+fn reference<S: Subject>(
+    bench: &mut Bench<'_, S>,
+    observed: &mut [Observed],
+    current: &mut [Rc<S::Saved>],
+) -> Result<(Vec<Copies<S::Saved>>, bool), S::Error> {
+    let (mut results, mut news) = (Vec::new(), false);
+    for (node, seen) in (0..).map(NodeId).zip(observed) {
+        bench.run(node)?;
+        for block in update(bench, current)? {
+            if let Err(place) = seen.writes.binary_search(&block) {
+                seen.writes.insert(place, block);
+                news = true;
+            }
+        }
+        let after = |&block: &BlockId| (block, current[block.index()].clone());
+        results.push(seen.writes.iter().map(after).collect());
+    }
+    Ok((results, news))
+}
+
+/// Orders that put a node where it was captured.
+fn suspects(node: NodeId, nodes: u32) -> Vec<(NodeId, NodeId)> {
+    let before = (0..node.0).map(|earlier| (NodeId(earlier), node));
+    before.chain((node.0 + 1..nodes).map(|later| (node, NodeId(later)))).collect()
+}
+
+/// A topological order: the last captured first, or by chance.
+struct Order<'a> {
+    graph: &'a ComputeGraph,
+    seed: Option<u32>,
+}
+
+impl Order<'_> {
+    fn priority(&self, node: NodeId) -> u64 {
+        let Some(seed) = self.seed else { return node.0.into() };
+        // SplitMix64: Steele, Lea and Flood, OOPSLA 2014.
+        let mut z = (u64::from(seed) << 32 | u64::from(node.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// All nodes, in an order that also keeps these pairs, which point forward in captured order.
+    fn nodes(&self, extra: &[(NodeId, NodeId)]) -> Vec<NodeId> {
+        let mut waits: Vec<usize> =
+            self.graph.node_ids().map(|node| self.graph.predecessors(node).len()).collect();
+        let mut extra = extra.to_vec();
+        extra.sort_unstable();
+        extra.iter().for_each(|&(_, to)| waits[to.index()] += 1);
+        let mut ready: BinaryHeap<(u64, Reverse<NodeId>)> = self
+            .graph
+            .node_ids()
+            .filter(|node| waits[node.index()] == 0)
+            .map(|node| (self.priority(node), Reverse(node)))
+            .collect();
+        let mut order = Vec::with_capacity(waits.len());
+        while let Some((_, Reverse(node))) = ready.pop() {
+            order.push(node);
+            let from = extra.partition_point(|&(before, _)| before < node);
+            let more = extra[from..].iter().take_while(|(before, _)| *before == node).map(|e| e.1);
+            for next in self.graph.successors(node).iter().copied().chain(more) {
+                waits[next.index()] -= 1;
+                if waits[next.index()] == 0 {
+                    ready.push((self.priority(next), Reverse(next)));
+                }
+            }
+        }
+        order
+    }
+}
+
+/// Runs of one input.
+struct Replay<'a, 'b, S: Subject> {
+    bench: &'a mut Bench<'b, S>,
+    start: &'a [Rc<S::Saved>],
+    results: &'a [Copies<S::Saved>],
+}
+
+impl<S: Subject> Replay<'_, '_, S> {
+    /// The first node whose results differ; if `only` one counts, the others may.
+    fn differs(
+        &mut self,
+        order: &Order<'_>,
+        extra: &[(NodeId, NodeId)],
+        only: Option<NodeId>,
+    ) -> Result<Option<NodeId>, S::Error> {
+        for (block, saved) in (0..).map(BlockId).zip(self.start) {
+            self.bench.subject.restore(block, saved)?;
+        }
+        for node in order.nodes(extra) {
+            self.bench.run(node)?;
+            if only.is_none_or(|only| only == node) {
+                let expected: Vec<(BlockId, &S::Saved)> =
+                    self.results[node.index()].iter().map(|(block, s)| (*block, &**s)).collect();
+                if !self.bench.subject.changed(&expected)?.is_empty() {
+                    return Ok(Some(node));
+                }
+                if only.is_some() {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A smallest set of these orders with which a node's results are right; nothing if not even all of them help.
+    fn needed(
+        &mut self,
+        order: &Order<'_>,
+        suspects: Vec<(NodeId, NodeId)>,
+        node: NodeId,
+    ) -> Result<Vec<(NodeId, NodeId)>, S::Error> {
+        let mut helps = |these: &[(NodeId, NodeId)]| -> Result<bool, S::Error> {
+            Ok(self.differs(order, these, Some(node))?.is_none())
+        };
+        if !helps(&suspects)? {
+            return Ok(Vec::new());
+        }
+        // Drops ever smaller pieces that are not needed.
+        let (mut kept, mut piece) = (suspects, usize::MAX);
+        while piece > 1 {
+            piece = piece.min(kept.len()).div_ceil(2);
+            let mut at = 0;
+            while at < kept.len() {
+                let end = (at + piece).min(kept.len());
+                let without = [&kept[..at], &kept[end..]].concat();
+                if !without.is_empty() && helps(&without)? {
+                    kept = without;
+                } else {
+                    at = end;
+                }
+            }
+        }
+        Ok(kept)
+    }
+}
