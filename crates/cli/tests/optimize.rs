@@ -13,7 +13,7 @@ fn optimize(args: &[&str]) -> Output {
     command.arg("optimize").args(args).output().unwrap()
 }
 
-/// Two fills side by side, a copy that can be read through, a result that nobody reads, an empty node, a redundant edge.
+/// Two fills side by side, a copy that can be read through, a result that nobody reads, and one that can be written over its input.
 const WASTEFUL: &str = r#"{
   "phonograph": 1,
   "graph": {
@@ -21,6 +21,9 @@ const WASTEFUL: &str = r#"{
       {"name": "in", "bytes": 1024, "role": "external"},
       {"name": "staging", "bytes": 1024},
       {"name": "unread", "bytes": 1024},
+      {"name": "made", "bytes": 1024},
+      {"name": "halved", "bytes": 1024},
+      {"name": "sum", "bytes": 4, "role": "external"},
       {"name": "out", "bytes": 1024, "role": "external"}
     ],
     "nodes": [
@@ -28,7 +31,10 @@ const WASTEFUL: &str = r#"{
       {"name": "high", "memset": {"dst": {"buffer": "out", "offset": 512}, "value": 0, "element_size": 4, "width": 512}},
       {"name": "stage", "memcpy": {"direction": "DtoD", "src": {"buffer": "in"}, "dst": {"buffer": "staging"}, "width": 1024}},
       {"name": "aside", "kernel": {"grid": [1], "block": [32], "args": [{"buffer": "in", "access": "read"}, {"buffer": "unread", "access": "write"}]}},
-      {"name": "work", "kernel": {"grid": [1], "block": [32], "args": [{"buffer": "staging", "access": "read"}, {"buffer": "out", "access": "both"}]}}
+      {"name": "work", "kernel": {"grid": [1], "block": [32], "args": [{"buffer": "staging", "access": "read"}, {"buffer": "out", "access": "both"}]}},
+      {"name": "make", "kernel": {"grid": [1], "block": [32], "args": [{"buffer": "in", "access": "read"}, {"buffer": "made", "access": "write"}]}},
+      {"name": "half", "kernel": {"elementwise": {"inputs": ["f32"], "ops": ["input 0", "const f32 0.5", "mul v0 v1"], "outputs": ["f32 v2"]}, "args": [{"buffer": "made", "access": "read", "dtype": "f32", "shape": [256]}, {"buffer": "halved", "access": "write", "dtype": "f32", "shape": [256]}]}},
+      {"name": "take", "kernel": {"grid": [1], "block": [32], "args": [{"buffer": "halved", "access": "read"}, {"buffer": "sum", "access": "write"}]}}
     ]
   }
 }"#;
@@ -47,7 +53,7 @@ fn a_table_says_what_was_gained() {
     assert!(again.status.success(), "{again:?}");
     let report: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!(report["before"], report["after"]);
-    assert_eq!(report["after"]["nodes"], 2);
+    assert_eq!(report["after"]["nodes"], 5);
     assert_eq!(report["checked"], true);
     assert!(fs::read_to_string(path("again.dot")).unwrap().starts_with("digraph"));
 }

@@ -69,7 +69,10 @@
 //! `param 0`, `const f32 0.5`, `index 0`, `neg v0`, `add v0 v1`, `lt v0 v1`, `select v2 v0 v1`, `cast f32 v0`, `round f16 v0`,
 //! `philox v0 v1 v2`; `vN` is the result of line N, from 0. An output is `f32 v2`: stored as this type, that value.
 
+mod declared;
+mod edge;
 mod expr;
+mod path;
 mod read;
 mod value;
 mod wire;

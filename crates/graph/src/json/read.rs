@@ -2,122 +2,26 @@
 //!
 //! In: parsed members. Out: the graph, or what is wrong and the path to it. O(graph).
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
+use super::declared::{Declared, Names};
+use super::edge::EdgeJson;
+use super::path::Path;
 use super::value::{Object, Ref};
 use super::wire::{
-    ArgJson, BufferJson, ConditionalJson, ConditionalKindJson, EdgeJson, ExprJson, GraphJson,
-    HostJson, KernelJson, KindJson, NodeJson, Operand, PitchedJson, RoleJson, SlotJson, SpaceJson,
+    ArgJson, BufferJson, ConditionalJson, ConditionalKindJson, ExprJson, GraphJson, HostJson,
+    KernelJson, KindJson, NodeJson, Operand, PitchedJson, RoleJson, SlotJson, SpaceJson,
 };
 use super::{JsonError, MAX_INFERRED_OPERANDS, MAX_JSON_NODES, default_launch};
 use crate::library::OperandError;
 use crate::validate::{Tables, check_node, check_tables};
 use crate::{
-    Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind,
-    ConditionalNode, DType, Dim3, Edge, EventId, Expr, FusedKernel, GraphBuilder, GraphError,
-    HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MAX_NESTING, MemcpyNode,
-    MemsetNode, Node, NodeId, NodeKind, Pitched, ReduceOp, Region, Slot, SlotId, Space, StreamId,
-    Target, View,
+    Access, Arg, Buffer, BufferRole, ComputeGraph, Condition, ConditionalKind, ConditionalNode,
+    DType, Dim3, Edge, EventId, Expr, FusedKernel, GraphBuilder, GraphError, HostNode,
+    KernelConfig, KernelNode, KernelRef, LibraryKernel, MAX_NESTING, MemcpyNode, MemsetNode, Node,
+    NodeId, NodeKind, Pitched, ReduceOp, Region, Slot, Space, StreamId, Target, View,
 };
-
-/// The way to a value, kept as links and only written when something is wrong there.
-#[derive(Clone, Copy)]
-enum Path<'p> {
-    Graph,
-    Member(&'p Path<'p>, &'static str),
-    Item(&'p Path<'p>, usize),
-}
-
-impl Path<'_> {
-    const fn member<'p>(&'p self, name: &'static str) -> Path<'p> {
-        Path::Member(self, name)
-    }
-
-    const fn item(&self, index: usize) -> Path<'_> {
-        Path::Item(self, index)
-    }
-
-    fn wrong(&self, problem: impl Into<String>) -> JsonError {
-        JsonError::Value { path: self.to_string(), problem: problem.into() }
-    }
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Graph => f.write_str("graph"),
-            Path::Member(around, name) => write!(f, "{around}.{name}"),
-            Path::Item(around, index) => write!(f, "{around}[{index}]"),
-        }
-    }
-}
-
-/// Names of a table's rows, sorted when first asked for.
-struct Names {
-    rows: OnceCell<BTreeMap<Arc<str>, Option<u32>>>,
-}
-
-impl Names {
-    const fn new() -> Self {
-        Self { rows: OnceCell::new() }
-    }
-
-    /// The row that `reference` means, of `count` whose names `all` lists.
-    fn find<'n>(
-        &self,
-        reference: &Ref,
-        what: &str,
-        count: usize,
-        all: impl Iterator<Item = &'n Arc<str>>,
-        path: &Path,
-    ) -> Result<u32, JsonError> {
-        match reference {
-            Ref::Id(id) if (*id as usize) < count => Ok(*id),
-            Ref::Id(id) => Err(path.wrong(format!("there is no {what} {id}; there are {count}"))),
-            Ref::Name(name) => {
-                let rows = self.rows.get_or_init(|| {
-                    let mut rows = BTreeMap::new();
-                    for (index, name) in all.enumerate() {
-                        rows.entry(name.clone())
-                            .and_modify(|row| *row = None)
-                            .or_insert(Some(index as u32));
-                    }
-                    rows
-                });
-                let short: String = name.chars().take(60).collect();
-                match rows.get(&**name) {
-                    Some(Some(index)) => Ok(*index),
-                    Some(None) => Err(path.wrong(format!("several {what}s are named `{short}`"))),
-                    None => Err(path.wrong(format!("there is no {what} named `{short}`"))),
-                }
-            }
-        }
-    }
-}
-
-/// The declarations of a graph, for what refers to them.
-struct Declared {
-    buffers: Vec<Buffer>,
-    slots: Vec<Slot>,
-    buffer_names: Names,
-    slot_names: Names,
-}
-
-impl Declared {
-    fn buffer(&self, reference: &Ref, path: &Path) -> Result<BufferId, JsonError> {
-        let names = self.buffers.iter().map(|buffer| &buffer.name);
-        let found = self.buffer_names.find(reference, "buffer", self.buffers.len(), names, path);
-        found.map(BufferId)
-    }
-
-    fn slot(&self, reference: &Ref, path: &Path) -> Result<SlotId, JsonError> {
-        let names = self.slots.iter().map(|slot| &slot.name);
-        self.slot_names.find(reference, "slot", self.slots.len(), names, path).map(SlotId)
-    }
-}
 
 /// Reads the outermost graph.
 pub(super) fn graph_of(json: GraphJson) -> Result<ComputeGraph, JsonError> {

@@ -102,7 +102,7 @@ fn parts(from: &View, to: &View) -> Option<Vec<SmallVec<[Part; 2]>>> {
     let axis_at = |stride: u64| {
         (0..extents.len()).find(|&axis| {
             let (extent, own) = (extents[axis], strides[axis]);
-            extent > 1 && own <= stride && stride < own * extent && stride % own == 0
+            extent > 1 && own <= stride && stride < own * extent && stride.is_multiple_of(own)
         })
     };
     let mut all: Vec<SmallVec<[Part; 2]>> = Vec::new();
@@ -112,11 +112,11 @@ fn parts(from: &View, to: &View) -> Option<Vec<SmallVec<[Part; 2]>>> {
         while rest > 1 {
             let axis = axis_at(stride).filter(|_| stride > 0)?;
             let step = stride / strides[axis];
-            if extents[axis] % step != 0 {
+            if !extents[axis].is_multiple_of(step) {
                 return None;
             }
             let len = rest.min(extents[axis] / step);
-            if rest % len != 0 || extents[axis] / step % len != 0 {
+            if !rest.is_multiple_of(len) || !(extents[axis] / step).is_multiple_of(len) {
                 return None;
             }
             list.push(Part { axis, step, len });

@@ -10,7 +10,8 @@
 //! shows; one that is allocated by a node and not freed by one; one with more than 64 first or last users that
 //! nothing is known to order. A buffer that no node names lies at the start of its pool, over others. Contents do not
 //! outlive a replay. An output never takes the place of an input that dies in the same kernel: backends rely on it that
-//! different buffers which one node names do not overlap. (A kernel that names one buffer as both works in place.)
+//! different buffers which one node names do not overlap. (A kernel that names one buffer as both works in place;
+//! [`update_in_place`](crate::passes::update_in_place) makes kernels do that.)
 //!
 //! With a limit on bytes ([`MemoryOptions::bytes`]) concurrency is traded for memory: *reuse edges* order nodes which the
 //! graph does not, so that more buffers are wholly before others; the longer critical path is the price.
@@ -20,7 +21,7 @@
 //! | `lifetimes`, `csv` | the input on a time line, its lower bound, the proof of a placement; as text |
 //! | `place` | the order in which methods are tried on lifetimes: a sweep, first fit, search |
 //! | `first_fit`, `local` | greedy placement in an order, under intervals or any conflicts; local search over orders |
-//! | `sections`, `niche` | the moments that matter; the complete search within a capacity |
+//! | `sections`, `niche/` | the moments that matter; the complete search within a capacity |
 //! | `tenants`, `order` | buffers of a graph with their first and last users; which are wholly before which |
 //! | `pool`, `arena` | the plan of one memory space; its near-linear part |
 //! | `bound` | heaviest antichain, and the simple bound |

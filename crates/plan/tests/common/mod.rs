@@ -11,7 +11,7 @@ use phonograph_graph::{
 };
 
 /// Calls `case` with as many streams of random bytes as the variable `PHONOGRAPH_CASES` says (1000 if it is not set), and
-/// prints the seed of one that panics.
+/// prints the seed of one that panics, and now and then how many are done.
 pub fn soak(mut case: impl FnMut(&mut Unstructured) -> Result<()>) {
     let cases = std::env::var("PHONOGRAPH_CASES").map_or(1000, |cases| cases.parse().unwrap());
     let first = std::env::var("PHONOGRAPH_SEED").map_or(1, |seed| seed.parse().unwrap());
@@ -33,6 +33,10 @@ pub fn soak(mut case: impl FnMut(&mut Unstructured) -> Result<()>) {
                 println!("PHONOGRAPH_SEED={seed} PHONOGRAPH_CASES=1 shows it alone");
                 std::panic::resume_unwind(panic);
             }
+        }
+        let done = seed - first + 1;
+        if done.is_multiple_of(10_000) {
+            println!("{done} cases so far");
         }
     }
     println!("{cases} cases from seed {first} on");
