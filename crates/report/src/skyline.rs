@@ -258,11 +258,15 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         out.push_str("</g>");
     }
     let mut line = String::new();
-    for (moment, live) in pool.live().into_iter().enumerate() {
-        let command = if moment == 0 { 'M' } else { 'L' };
-        let (x0, y) = (NAMES + moment as f64 * unit_x, height_of(live));
-        write!(line, "{command}{} {}H{}", num(x0), num(y), num(x0 + unit_x))
-            .expect("a String takes all");
+    // Of moments that share half a pixel, the most: a line for each would fill the drawing.
+    let live = pool.live();
+    let together = ((0.5 / unit_x) as usize).max(1);
+    for (at, moments) in live.chunks(together).enumerate() {
+        let most = moments.iter().max().copied().unwrap_or(0);
+        let command = if at == 0 { 'M' } else { 'L' };
+        let first = (at * together) as f64;
+        let [x0, x1] = [first, first + moments.len() as f64].map(|x| num(NAMES + x * unit_x));
+        write!(line, "{command}{x0} {}H{x1}", num(height_of(most))).expect("a String takes all");
     }
     if !line.is_empty() {
         // Where moments are narrow a heavy line would hide what it is about.
