@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use rustc_hash::FxHashSet;
+
 use crate::layout::Size;
 use crate::picture::{GroupIx, LaneIx, NodeIx, index};
 use crate::style;
@@ -227,11 +229,25 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         let label = bytes(mark);
         text(out, "s", NAMES - 8.0 - columns(&label) as f64 * 6.6, y + 4.0, &label);
     }
-    for (b, block) in pool.blocks.iter().take(MAX_BLOCKS).enumerate() {
+    // What lies in the same half pixel at the same height, where there is too much of it.
+    let crowded = pool.blocks.len() > MAX_BLOCKS;
+    let mut seen: FxHashSet<[i64; 3]> = FxHashSet::default();
+    let (mut drawn, mut merged, mut hidden) = (0, 0, 0);
+    for (b, block) in pool.blocks.iter().enumerate() {
         let x = NAMES + f64::from(block.first.0) * unit_x;
         let width = (f64::from(block.last.0 - block.first.0) + 1.0) * unit_x;
         let height = block.bytes as f64 * unit_y;
         let y = height_of(block.offset) - height;
+        let place = [2.0 * x, 2.0 * y, 2.0 * height].map(|at| at.round() as i64);
+        if crowded && width < 1.0 && !seen.insert(place) {
+            merged += 1;
+            continue;
+        }
+        if drawn == MAX_BLOCKS {
+            hidden += 1;
+            continue;
+        }
+        drawn += 1;
         let tip = format!(
             "{}\n{} at byte {}\nlives from moment {} to {}",
             capped(&block.label),
@@ -240,7 +256,8 @@ fn draw_pool(out: &mut String, pool: &Pool) {
             block.first,
             block.last
         );
-        out.push_str("<g class=\"sp bl\"><title>");
+        let thin = if width < 2.0 { " thin" } else { "" };
+        out.push_str(&format!("<g class=\"sp bl{thin}\"><title>"));
         escape(out, &tip);
         out.push_str(&format!(
             "</title><rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
@@ -300,9 +317,13 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         text(out, "s", x + 30.0, y + 4.0, words);
     }
     let mut note = format!("{} in the order of issue", count(pool.order.len(), "moment"));
-    if let Some(hidden) = pool.blocks.len().checked_sub(MAX_BLOCKS).filter(|&n| n > 0) {
-        write!(note, "; not drawn: {}", count(hidden, "further buffer"))
-            .expect("a String takes all");
+    for (n, words) in
+        [(merged, "too thin to be told from a neighbour"), (hidden, "beyond the limit")]
+    {
+        if n > 0 {
+            write!(note, "; not drawn: {} {words}", count(n, "buffer"))
+                .expect("a String takes all");
+        }
     }
     text(out, "s", NAMES, bottom + 16.0, &note);
 }
