@@ -229,7 +229,7 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         let label = bytes(mark);
         text(out, "s", NAMES - 8.0 - columns(&label) as f64 * 6.6, y + 4.0, &label);
     }
-    // What lies in the same half pixel at the same height, where there is too much of it.
+    // What lies in the same pixels, where there is too much of it.
     let crowded = pool.blocks.len() > MAX_BLOCKS;
     let mut seen: FxHashSet<[i64; 3]> = FxHashSet::default();
     let (mut drawn, mut merged, mut hidden) = (0, 0, 0);
@@ -238,7 +238,7 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         let width = (f64::from(block.last.0 - block.first.0) + 1.0) * unit_x;
         let height = block.bytes as f64 * unit_y;
         let y = height_of(block.offset) - height;
-        let place = [2.0 * x, 2.0 * y, 2.0 * height].map(|at| at.round() as i64);
+        let place = [x, y, height].map(|at| at.round() as i64);
         if crowded && width < 1.0 && !seen.insert(place) {
             merged += 1;
             continue;
