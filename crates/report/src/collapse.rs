@@ -1,7 +1,7 @@
 //! Pictures of graphs too large to draw node by node.
 //!
-//! In: a [`Picture`]. Out: the same, or one in which a large group is replaced by a chain of boxes, each standing for
-//! whole consecutive levels, with a note that says so. Nothing is left out silently. What lies in a box is told by
+//! In: a [`Picture`]. Out: the same, or one in which a large group is replaced by boxes, each standing for whole
+//! consecutive levels or a part of one, with a note that says so. Nothing is left out silently. What lies in a box is told by
 //! [`Levels`](crate::levels::Levels). Linear.
 
 use std::borrow::Cow;
@@ -81,8 +81,8 @@ pub(crate) fn collapse(picture: &Picture) -> Result<Cow<'_, Picture>, PictureErr
             new.notes.insert(
                 group.notes.len(),
                 format!(
-                    "{} and {} are too many to draw one by one (the limit is {} and {}): each box stands for all nodes \
-                     of whole levels, by longest path from the start.",
+                    "{} and {} are too many to draw one by one (the limit is {} and {}): each box stands for the nodes \
+                     of whole levels, by longest path from the start, or for a part of one that is too large.",
                     count(group.nodes.len(), "node"),
                     count(group.edges.len(), "edge"),
                     thousands(MAX_NODES),

@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use rustc_hash::FxHashSet;
+
 use crate::layout::Size;
 use crate::picture::{GroupIx, LaneIx, NodeIx, index};
 use crate::style;
@@ -227,11 +229,25 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         let label = bytes(mark);
         text(out, "s", NAMES - 8.0 - columns(&label) as f64 * 6.6, y + 4.0, &label);
     }
-    for (b, block) in pool.blocks.iter().take(MAX_BLOCKS).enumerate() {
+    // What lies in the same pixels, where there is too much of it.
+    let crowded = pool.blocks.len() > MAX_BLOCKS;
+    let mut seen: FxHashSet<[i64; 3]> = FxHashSet::default();
+    let (mut drawn, mut merged, mut hidden) = (0, 0, 0);
+    for (b, block) in pool.blocks.iter().enumerate() {
         let x = NAMES + f64::from(block.first.0) * unit_x;
         let width = (f64::from(block.last.0 - block.first.0) + 1.0) * unit_x;
         let height = block.bytes as f64 * unit_y;
         let y = height_of(block.offset) - height;
+        let place = [x, y, height].map(|at| at.round() as i64);
+        if crowded && width < 1.0 && !seen.insert(place) {
+            merged += 1;
+            continue;
+        }
+        if drawn == MAX_BLOCKS {
+            hidden += 1;
+            continue;
+        }
+        drawn += 1;
         let tip = format!(
             "{}\n{} at byte {}\nlives from moment {} to {}",
             capped(&block.label),
@@ -240,7 +256,8 @@ fn draw_pool(out: &mut String, pool: &Pool) {
             block.first,
             block.last
         );
-        out.push_str("<g class=\"sp bl\"><title>");
+        let thin = if width < 2.0 { " thin" } else { "" };
+        out.push_str(&format!("<g class=\"sp bl{thin}\"><title>"));
         escape(out, &tip);
         out.push_str(&format!(
             "</title><rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
@@ -258,11 +275,15 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         out.push_str("</g>");
     }
     let mut line = String::new();
-    for (moment, live) in pool.live().into_iter().enumerate() {
-        let command = if moment == 0 { 'M' } else { 'L' };
-        let (x0, y) = (NAMES + moment as f64 * unit_x, height_of(live));
-        write!(line, "{command}{} {}H{}", num(x0), num(y), num(x0 + unit_x))
-            .expect("a String takes all");
+    // Of moments that share half a pixel, the most: a line for each would fill the drawing.
+    let live = pool.live();
+    let together = ((0.5 / unit_x) as usize).max(1);
+    for (at, moments) in live.chunks(together).enumerate() {
+        let most = moments.iter().max().copied().unwrap_or(0);
+        let command = if at == 0 { 'M' } else { 'L' };
+        let first = (at * together) as f64;
+        let [x0, x1] = [first, first + moments.len() as f64].map(|x| num(NAMES + x * unit_x));
+        write!(line, "{command}{x0} {}H{x1}", num(height_of(most))).expect("a String takes all");
     }
     if !line.is_empty() {
         // Where moments are narrow a heavy line would hide what it is about.
@@ -296,9 +317,13 @@ fn draw_pool(out: &mut String, pool: &Pool) {
         text(out, "s", x + 30.0, y + 4.0, words);
     }
     let mut note = format!("{} in the order of issue", count(pool.order.len(), "moment"));
-    if let Some(hidden) = pool.blocks.len().checked_sub(MAX_BLOCKS).filter(|&n| n > 0) {
-        write!(note, "; not drawn: {}", count(hidden, "further buffer"))
-            .expect("a String takes all");
+    for (n, words) in
+        [(merged, "too thin to be told from a neighbour"), (hidden, "beyond the limit")]
+    {
+        if n > 0 {
+            write!(note, "; not drawn: {} {words}", count(n, "buffer"))
+                .expect("a String takes all");
+        }
     }
     text(out, "s", NAMES, bottom + 16.0, &note);
 }

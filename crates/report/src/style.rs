@@ -187,7 +187,7 @@ fn scheme(css: &mut String, dark: usize) {
     }
     for (i, colours) in LANES.iter().enumerate() {
         css.push_str(&format!(
-            ".pg .n rect.ln{i},.pg rect.ln{i}{{fill:{0};stroke:none}}.pg .bl rect.ln{i}{{stroke:{0}}}",
+            ".pg .n rect.ln{i},.pg rect.ln{i}{{fill:{0};stroke:none}}.pg .bl:not(.thin) rect.ln{i}{{stroke:{0}}}",
             colours[dark]
         ));
     }

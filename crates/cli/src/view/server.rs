@@ -98,11 +98,13 @@ async fn place(
     answer(&pages, (page, section, side), Question::Where(GroupIx(group), NodeIx(node)))
 }
 
+/// Which nodes have all words; `=` stands before them, since dots alone would be dropped from an address.
 async fn find(
     State(pages): Pages,
     Path((page, section, side, words)): Path<(usize, usize, usize, String)>,
 ) -> Response {
-    answer(&pages, (page, section, side), Question::Find(&words))
+    let Some(words) = words.strip_prefix('=') else { return StatusCode::NOT_FOUND.into_response() };
+    answer(&pages, (page, section, side), Question::Find(words))
 }
 
 fn answer(

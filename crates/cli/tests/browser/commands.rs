@@ -182,3 +182,41 @@ fn hostile_names_are_text_in_every_tab() {
     no_complaints(&b);
     view.interrupt();
 }
+
+#[test]
+fn what_ran_in_a_body_leads_there() {
+    let Some(mut b) = Browser::start() else { return };
+    let folder = TempDir::new().unwrap();
+    let kernel = |name: &str| json!({ "name": name, "kernel": { "args": [] } });
+    let body = json!({ "nodes": [kernel("step"), kernel("check")], "edges": [[0, 1]] });
+    let repeat = json!({ "name": "loop", "conditional": { "kind": "while", "handle": 7, "bodies": [body] } });
+    let graph = json!({ "phonograph": 1, "graph": {
+        "nodes": [kernel("begin"), repeat, kernel("end")], "edges": [[0, 1], [1, 2]] } });
+    let file = written(&folder, "loop.json", &graph);
+    // Two rounds.
+    let names = ["begin", "step", "check", "step", "check", "end"];
+    let events: Vec<Value> = names
+        .iter()
+        .zip(0..)
+        .map(|(name, at)| json!({ "ph": "X", "cat": "kernel", "name": name, "ts": 10 * at, "dur": 4 + at, "tid": 7 }))
+        .collect();
+    let trace = written(&folder, "trace.json", &json!(events));
+    let page = folder.path().join("page.html");
+    run(phonograph().args(["show", "--html", "-o"]).arg(&page).arg("--costs").arg(trace).arg(file));
+    open(&mut b, &page);
+    assert!(
+        b.text("#details").contains("of 3 nodes and 2 in graphs inside"),
+        "{}",
+        b.text("#details")
+    );
+    // The third event of the recording: the check of the first round. Its node is in the loop's body and has the median cost.
+    b.press(&["3", "ArrowRight", "ArrowRight", "ArrowRight", "Enter"]);
+    assert_eq!(b.text("#crumbs [aria-current]"), "loop: body");
+    assert_eq!(b.text("#details h2"), "check");
+    assert!(b.text("#details").contains("cost8 µs"), "{}", b.text("#details"));
+    // The loop took what its rounds took: 5 + 6 + 7 + 8.
+    b.press(&["Escape", "Escape"]);
+    assert_eq!(b.text("#details h2"), "loop");
+    assert!(b.text("#details").contains("cost26 µs"), "{}", b.text("#details"));
+    no_complaints(&b);
+}

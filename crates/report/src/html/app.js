@@ -188,12 +188,12 @@ function find(open = true) {
   const asked = search.value;
   clearTimeout(asking);
   asking = setTimeout(async () => {
-    const found = await wait(now.more(words));
-    if (!found || search.value !== asked || view() !== now) return;
+    const more = await wait(now.more(words));
+    if (!more || search.value !== asked || view() !== now) return;
     const own = hits.length;
-    found.mark();
-    hits = [...hits, ...found.hits];
-    showHits(words, own + found.all, open && document.activeElement === search);
+    more.mark();
+    hits = [...hits, ...more.hits];
+    showHits(words, own + more.all, open && document.activeElement === search);
   }, 120);
 }
 

@@ -63,6 +63,7 @@ class Parts {
 
   // Nodes of large graphs that have all the words: how many, the boxes they are in, the first of them.
   async search(words) {
-    return ask.server('find', this.at, words.join(' '));
+    // Words alone could be dots, which addresses drop.
+    return ask.server('find', this.at, `=${words.join(' ')}`);
   }
 }

@@ -116,10 +116,11 @@ class Memory {
       const x = sx(i * tick);
       c.fillStyle = theme.muted;
       c.textAlign = 'center';
-      c.fillText(Math.round(i * tick).toLocaleString('en'), x, top + height + 12);
+      const words = Math.round(i * tick).toLocaleString('en');
+      c.fillText(words, Math.min(x, camera.width - 3 - c.measureText(words).width / 2), top + height + 12);
     }
     c.textAlign = 'left';
-    c.fillText('moment, in the order of issue', left, top + height + 26);
+    c.fillText(`moment, in the order of issue${camera.kx < 1 ? '; the most bytes in use of each column' : ''}`, left, top + height + 26);
     c.save();
     c.beginPath();
     c.rect(left, top - 2, width + 2, height + 4);
@@ -152,14 +153,12 @@ class Memory {
     c.beginPath();
     const begin = Math.max(0, Math.floor(camera.x)), end = Math.min(pool.live.length, Math.ceil(camera.x + width / camera.kx) + 1);
     for (let moment = begin; moment < end;) {
-      // Of moments that share a column of pixels, the least and the most.
-      const column = Math.floor(sx(moment));
-      let least = pool.live[moment], most = least, last = least;
-      const from = moment;
-      do { last = pool.live[moment]; least = Math.min(least, last); most = Math.max(most, last); moment++; } while (moment < end && Math.floor(sx(moment)) === column);
-      c.lineTo(sx(from), sy(pool.live[from]));
-      if (moment - from > 1) { c.lineTo(column, sy(least)); c.lineTo(column, sy(most)); c.lineTo(column, sy(last)); }
-      c.lineTo(sx(moment), sy(last));
+      // Of moments that share a column of pixels, the most.
+      const column = Math.floor(sx(moment)), from = moment;
+      let most = 0;
+      do most = Math.max(most, pool.live[moment++]); while (moment < end && Math.floor(sx(moment)) === column);
+      c.lineTo(sx(from), sy(most));
+      c.lineTo(sx(moment), sy(most));
     }
     c.stroke();
     const level = (amount, colour, dash) => {
@@ -231,7 +230,7 @@ class Memory {
         ['pool', bytes(pool.bytes)],
         ...(pool.bound ? [['at least', `${bytes(pool.bound[0])}, ${pool.bound[1]}`], ['above that', pool.bound[0] ? `${round(100 * (pool.bytes / pool.bound[0] - 1), 1)} %` : 'no bound']] : []),
         ['nothing shared', bytes(pool.unshared)],
-        ['saved', pool.unshared ? `${round(100 * (1 - pool.bytes / pool.unshared), 1)} %` : '0 %'],
+        ['saved', pool.unshared ? `${round(100 * (1 - pool.bytes / pool.unshared), 2)} %` : '0 %'],
         ['buffers', pool.blocks.length.toLocaleString('en')],
       ]),
     ];

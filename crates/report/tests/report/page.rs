@@ -395,6 +395,37 @@ fn skylines_hold_every_block_and_what_is_in_use() {
 }
 
 #[test]
+fn very_many_blocks_are_drawn_over_the_whole_length() {
+    let n = 3 * skyline::MAX_BLOCKS as u32;
+    let block = |at: u32| Block {
+        label: format!("b{at}"),
+        offset: u64::from(at % 2) * 1_024,
+        bytes: 1_024,
+        first: Moment(at),
+        last: Moment((at + 1).min(n - 1)),
+    };
+    let pool = Pool {
+        bytes: 2_048,
+        order: (0..n).map(NodeIx).collect(),
+        blocks: (0..n).map(block).collect(),
+        ..pool()
+    };
+    let drawing =
+        skyline::svg(&Skyline { title: "long".into(), pools: vec![pool] }).expect("in it");
+    assert!(drawing.len() < 2_000_000, "{} bytes", drawing.len());
+    assert!(drawing.contains("60,000 moments in the order of issue; not drawn: "), "no note");
+    assert!(!drawing.contains("beyond the limit"));
+    let document = roxmltree::Document::parse(&drawing).expect("well-formed XML");
+    let blocks = document.descendants().filter(|n| {
+        n.has_tag_name(("http://www.w3.org/2000/svg", "rect"))
+            && n.attribute("class").is_some_and(|c| c.starts_with("ln"))
+    });
+    let places = blocks.map(|n| n.attribute("x").and_then(|x| x.parse::<f64>().ok()).expect("x"));
+    let most = places.fold(0.0, f64::max);
+    assert!(most > 1_360.0, "the last block is drawn at {most}");
+}
+
+#[test]
 fn blocks_outside_their_pool_are_refused() {
     for (name, spoil) in [
         ("ends before it begins", (|b| b.first = Moment(2)) as fn(&mut Block)),
