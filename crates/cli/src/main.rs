@@ -15,6 +15,7 @@ mod plan_memory;
 mod planning;
 mod record;
 mod run;
+mod run_cuda;
 mod show;
 mod view;
 

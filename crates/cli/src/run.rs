@@ -1,6 +1,6 @@
 //! `phonograph run`: replay a graph with real data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +12,7 @@ use phonograph::runtime::cpu::kernels::{Registry, spin};
 use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory};
 use serde_json::json;
 
-use crate::{Answer, GraphFile, costs, input, print, print_json, progress, title};
+use crate::{Answer, GraphFile, costs, input, print, print_json, progress, run_cuda, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -20,36 +20,46 @@ pub struct Args {
     input: GraphFile,
     /// How often to replay it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    replays: u64,
+    pub replays: u64,
     /// Where to run it.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
     backend: String,
-    /// Worker threads; the number of cores unless said.
+    /// Worker threads, or for cuda streams to plan for; the number of cores unless said.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: Option<u32>,
+    pub threads: Option<u32>,
     /// Set a slot: `name=value`, the value in the slot's type.
     #[arg(long = "set", value_name = "SLOT=VALUE")]
-    slots: Vec<String>,
+    pub slots: Vec<String>,
     /// Fill an external buffer from a file of raw bytes; without one it starts as zeros.
     #[arg(long = "data", value_name = "BUFFER=FILE")]
-    data: Vec<String>,
+    pub data: Vec<String>,
     /// Plan with the costs of nodes from this file, which `--profile` wrote, or from a trace of PyTorch's profiler.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     /// Then measure what each node takes, and write that to this file. The replays for it come on top.
     #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
+    pub profile: Option<PathBuf>,
     /// The result as JSON.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
+}
+
+impl Args {
+    /// The graph's file.
+    pub fn file(&self) -> &Path {
+        &self.input.file
+    }
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
     let graph = input::graph(&args.input.file)?;
-    let cores = std::thread::available_parallelism()?.get();
-    let threads = args.threads.unwrap_or(u32::try_from(cores)?.min(1024));
     let costs = args.costs.as_ref().map(|path| costs::Source::read(path, &graph)).transpose()?;
     let costs = costs.map(|source| source.costs(&graph));
+    if args.backend == "cuda" {
+        return run_cuda::run(args, &graph, costs.as_ref());
+    }
+    let cores = std::thread::available_parallelism()?.get();
+    let threads = args.threads.unwrap_or(u32::try_from(cores)?.min(1024));
     let mut options = PlanOptions::at_most(threads);
     if let Some(costs) = &costs {
         (options.costs, options.overheads) = (Some(costs.nodes.as_slice()), costs.overheads);
@@ -65,10 +75,14 @@ pub fn run(args: &Args) -> Result<Answer> {
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
     let mut exec = cpu.instantiate(&graph, schedule, &bindings)?;
     for text in &args.data {
-        load(&mut cpu, &graph, &memory, text)?;
+        let (buffer, bytes) = parse_data(&graph, text)?;
+        for (_, memory) in memory.iter().filter(|(id, _)| *id == buffer) {
+            cpu.slice_mut::<u8>(memory)?.copy_from_slice(&bytes);
+        }
     }
     for text in &args.slots {
-        set(&graph, &mut exec, text)?;
+        let (slot, value) = parse_slot(&graph, text)?;
+        exec.set(slot, value)?;
     }
     let mut times = Vec::with_capacity(args.replays.min(1 << 20) as usize);
     let bar = progress(args.replays, "replaying");
@@ -95,7 +109,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-fn print_failure(args: &Args, error: &str) -> Result<()> {
+pub fn print_failure(args: &Args, error: &str) -> Result<()> {
     if args.json {
         return print_json(&json!({ "ok": false, "error": error }));
     }
@@ -114,27 +128,25 @@ fn split(text: &str) -> Result<(&str, &str)> {
     text.split_once('=').with_context(|| format!("`{text}` is not of the form name=value"))
 }
 
-fn load(
-    cpu: &mut Cpu,
-    graph: &ComputeGraph,
-    memory: &[(BufferId, Memory)],
-    text: &str,
-) -> Result<()> {
+/// The buffer that `BUFFER=FILE` names, and the file's bytes, which are as many as the buffer's.
+pub fn parse_data(graph: &ComputeGraph, text: &str) -> Result<(BufferId, Vec<u8>)> {
     let (name, path) = split(text)?;
-    let mut named = memory.iter().filter(|(id, _)| *graph.buffer(*id).name == *name);
-    let (_, memory) =
+    let is_users = |role| matches!(role, BufferRole::External | BufferRole::Slot(_));
+    let buffers = graph.buffers().iter().enumerate();
+    let mut named = buffers.filter(|(_, b)| is_users(b.role) && *b.name == *name);
+    let (index, buffer) =
         named.next().with_context(|| format!("the graph has no external buffer named `{name}`"))?;
     ensure!(named.next().is_none(), "several buffers are named `{name}`");
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
-    let (has, needs) = (file.metadata()?.len(), memory.bytes());
+    let (has, needs) = (file.metadata()?.len(), buffer.bytes);
     ensure!(has == needs, "{path} has {has} bytes, buffer `{name}` has {needs}");
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut std::io::Read::take(file, needs), &mut bytes)?;
-    cpu.slice_mut::<u8>(memory)?.copy_from_slice(&bytes);
-    Ok(())
+    Ok((BufferId::from_index(index), bytes))
 }
 
-fn set(graph: &ComputeGraph, exec: &mut Exec, text: &str) -> Result<()> {
+/// The slot that `SLOT=VALUE` names, and the value in its type.
+pub fn parse_slot(graph: &ComputeGraph, text: &str) -> Result<(SlotId, Scalar)> {
     let (name, value) = split(text)?;
     let known = graph.slots().iter().position(|slot| *slot.name == *name);
     let Some(index) = known else {
@@ -142,9 +154,7 @@ fn set(graph: &ComputeGraph, exec: &mut Exec, text: &str) -> Result<()> {
         bail!("the graph has no slot named `{name}`; it has: {}", names.join(", "));
     };
     let dtype = graph.slots()[index].dtype();
-    let scalar: Scalar = format!("{dtype} {value}").parse()?;
-    exec.set(SlotId::from_index(index), scalar)?;
-    Ok(())
+    Ok((SlotId::from_index(index), format!("{dtype} {value}").parse()?))
 }
 
 fn report(
@@ -160,7 +170,7 @@ fn report(
     let mut buffers = Vec::new();
     for (buffer, memory) in memory {
         let dtype = element_type(graph, *buffer);
-        let values = values(cpu, memory, dtype)?;
+        let values = first_values(cpu.slice::<u8>(memory)?, dtype);
         buffers.push((graph.buffer(*buffer).name.to_string(), dtype, memory.bytes(), values));
     }
     if args.json {
@@ -198,7 +208,7 @@ fn report(
 }
 
 /// The type that the graph's kernels see in a buffer; bytes if none does.
-fn element_type(graph: &ComputeGraph, buffer: BufferId) -> DType {
+pub fn element_type(graph: &ComputeGraph, buffer: BufferId) -> DType {
     let kernels = graph.nodes().iter().filter_map(|node| match &node.kind {
         NodeKind::Kernel(kernel) => Some(kernel),
         _ => None,
@@ -211,11 +221,10 @@ fn element_type(graph: &ComputeGraph, buffer: BufferId) -> DType {
 }
 
 /// The first few elements.
-fn values(cpu: &Cpu, memory: &Memory, dtype: DType) -> Result<Vec<String>> {
+pub fn first_values(bytes: &[u8], dtype: DType) -> Vec<String> {
     const SHOWN: usize = 6;
-    let bytes = cpu.slice::<u8>(memory)?;
     let elements = bytes.chunks_exact(dtype.size() as usize).take(SHOWN);
     let scalars = elements.filter_map(|element| Scalar::from_le_bytes(dtype, element));
     // A scalar is written with its type in front, which the line says once.
-    Ok(scalars.map(|s| s.to_string().split_off(dtype.name().len() + 1)).collect())
+    scalars.map(|s| s.to_string().split_off(dtype.name().len() + 1)).collect()
 }

@@ -35,6 +35,7 @@ mod lower;
 mod memory;
 mod module;
 mod nvrtc;
+mod profile;
 pub mod record;
 mod stream;
 #[cfg(test)]
@@ -56,4 +57,5 @@ pub use memory::{Memory, MemoryError};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};
 pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+pub use profile::{Profile, ProfileError, Profiler};
 pub use stream::{Event, Stream};

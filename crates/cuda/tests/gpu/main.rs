@@ -8,4 +8,5 @@ mod foreign;
 mod handles;
 mod host;
 mod nodes;
+mod profile;
 mod record;
