@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS,
     CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
 };
-use phonograph_graph::{ComputeGraph, EdgeKind, NodeKind};
+use phonograph_graph::{ComputeGraph, NodeKind};
 
 use super::edit::{EditError, compare};
 use super::exec::Captured;
@@ -19,7 +19,7 @@ use super::read::{Read, child_of, read, zeroed_copy};
 use super::{ImportError, Imported};
 use crate::device::{Device, zeroed};
 use crate::error::call;
-use crate::graph::{Dependencies, Graph, add_node, edge_data, params_of};
+use crate::graph::{Dependencies, Graph, add_node, params_of};
 
 impl Imported {
     /// A graph of one's own that does the same with the edges of `reduced`, which is [`graph`](Self::graph) with fewer edges.
@@ -79,9 +79,7 @@ unsafe fn copy(
         let node = source.nodes[id.index()];
         let mut after = Dependencies::default();
         for edge in reduced.incoming(id) {
-            let programmatic = edge.data.kind == EdgeKind::Programmatic;
-            let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
-            after.push(made[edge.from.index()], data);
+            after.push(made[edge.from.index()], source.data_of(&edge));
         }
         // SAFETY: the node is of the kind that was read; what its parameters point to is the driver's, or what the source
         // refers to, which lives as long.
