@@ -53,7 +53,7 @@ pub use foreign::{
     Imported, Parameter, ReadOnly, Unjoined,
 };
 pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
-pub use memory::{Memory, MemoryError};
+pub use memory::{Memory, MemoryError, StillUsed};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};
 pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};

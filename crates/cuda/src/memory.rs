@@ -58,6 +58,16 @@ pub enum MemoryError {
     Driver(#[from] DriverError),
 }
 
+/// Memory that cannot be given back yet.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the memory is still used by {users} others: graphs that are alive, or handles")]
+pub struct StillUsed {
+    /// The memory.
+    pub memory: Memory,
+    /// How many others use it.
+    pub users: usize,
+}
+
 impl Memory {
     /// Zeroed memory of a device, from its pool. Aligned to 256 bytes.
     pub(crate) fn on_device(
@@ -123,6 +133,21 @@ impl Memory {
     /// The address on the device, for other users of the driver. Valid for as long as this handle or a clone of it.
     pub fn address(&self) -> u64 {
         self.0.address
+    }
+
+    /// Gives the memory back now. Dropping a handle does so once nothing uses the memory any more.
+    ///
+    /// # Errors
+    /// [`StillUsed`] with the handle, if a graph that is alive, or another handle, still uses it.
+    pub fn free(self) -> Result<(), StillUsed> {
+        let users = Arc::strong_count(&self.0) - 1;
+        match Arc::try_unwrap(self.0) {
+            Ok(allocation) => {
+                drop(allocation);
+                Ok(())
+            }
+            Err(shared) => Err(StillUsed { memory: Memory(shared), users }),
+        }
     }
 
     /// Whether both handles are of the same memory.
