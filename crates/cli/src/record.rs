@@ -91,8 +91,12 @@ pub fn record(folder: &Path, files: &[PathBuf], seeds: &[u64], count: u64) -> Re
         let path = folder.join(&questions.name);
         let file =
             fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        let report = ask_all(questions, BufWriter::new(file))
-            .with_context(|| format!("no answers to {}", questions.name))?;
+        let asked = ask_all(questions, BufWriter::new(file));
+        if asked.is_err() {
+            // Half a recording looks like a whole one.
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        let report = asked.with_context(|| format!("no answers to {}", questions.name))?;
         print(format!("{}: {report}\n", path.display()).as_bytes())?;
         written.push(path);
     }

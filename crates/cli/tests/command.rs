@@ -311,10 +311,6 @@ fn bad_input_is_named_and_answered_with_2() {
         (phonograph(&["run", foreign]), &["n0", "no kernel is registered"]),
         (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
         (phonograph(&["run", foreign, "--backend", "vulkan"]), &["invalid value 'vulkan'"]),
-        (
-            phonograph(&["run", foreign, "--backend", "cuda", "--profile", "never-written"]),
-            &["`--profile` measures on the CPU"],
-        ),
         (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),
         (phonograph(&["plan", foreign, "--streams", "0"]), &["a number from 1 to 4096, or `full`"]),
         (phonograph(&["plan", foreign, "--costs", "no/such"]), &["cannot read no/such"]),

@@ -249,6 +249,11 @@ impl Exec {
         self.front.executable.handle()
     }
 
+    /// The driver's nodes of each node of the outermost graph; `None` for nodes other than kernels, copies and fills.
+    pub(crate) fn driver_nodes(&self) -> impl Iterator<Item = Option<&[CUgraphNode]>> {
+        self.switches.iter().map(Option::as_deref)
+    }
+
     /// The memory of an external buffer, or what is bound to a pointer slot.
     pub fn memory(&self, buffer: BufferId) -> Option<&Memory> {
         let slot = || self.pointer_slots.get(&buffer)?.bound.as_ref();

@@ -66,6 +66,16 @@ pub enum MemoryError {
     Driver(#[from] DriverError),
 }
 
+/// Memory that cannot be given back yet.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the memory is still used by {users} others: graphs that are alive, or handles")]
+pub struct StillUsed {
+    /// The memory.
+    pub memory: Memory,
+    /// How many others use it.
+    pub users: usize,
+}
+
 impl Memory {
     /// Zeroed memory of a device, from its pool. Aligned to 256 bytes.
     pub(crate) fn on_device(
@@ -145,6 +155,24 @@ impl Memory {
     /// The address on the device, for other users of the driver. Valid for as long as this handle or a clone of it.
     pub fn address(&self) -> u64 {
         self.allocation.address + self.offset
+    }
+
+    /// Gives the memory back now. Dropping a handle does so once nothing uses the memory any more.
+    ///
+    /// # Errors
+    /// [`StillUsed`] with the handle, if a graph that is alive, or another handle, still uses it.
+    pub fn free(self) -> Result<(), StillUsed> {
+        let Memory { allocation, offset, bytes } = self;
+        let users = Arc::strong_count(&allocation) - 1;
+        match Arc::try_unwrap(allocation) {
+            Ok(allocation) => {
+                drop(allocation);
+                Ok(())
+            }
+            Err(allocation) => {
+                Err(StillUsed { memory: Memory { allocation, offset, bytes }, users })
+            }
+        }
     }
 
     /// Whether both handles are of the same memory.

@@ -1,4 +1,4 @@
-//! Every function of the driver, of NVRTC and of cuBLAS that this crate calls.
+//! Every function of the driver, of NVRTC, of cuBLAS and of CUPTI that this crate calls.
 //!
 //! The loader looks each of them up before the first call, because the bindings panic on one that is missing. A test
 //! compares the lists with the calls in the sources.
@@ -154,12 +154,27 @@ pub(crate) const CUBLAS: &[&str] = &[
     "cublasSetWorkspace_v2",
 ];
 
+/// Functions of CUPTI.
+pub(crate) const CUPTI: &[&str] = &[
+    "cuptiActivityDisable",
+    "cuptiActivityEnable",
+    "cuptiActivityFlushAll",
+    "cuptiActivityGetNextRecord",
+    "cuptiActivityGetNumDroppedRecords",
+    "cuptiActivityRegisterCallbacks",
+    "cuptiEnableCallback",
+    "cuptiGetGraphNodeId",
+    "cuptiGetVersion",
+    "cuptiSubscribe",
+    "cuptiUnsubscribe",
+];
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use super::{CUBLAS, DRIVER, NVRTC};
+    use super::{CUBLAS, CUPTI, DRIVER, NVRTC};
 
     /// The functions that the sources of the crate call, or look up by name: `prefix…` before a bracket or a quote.
     fn called(folder: &Path, prefix: &str, found: &mut BTreeSet<String>) {
@@ -191,7 +206,8 @@ mod tests {
         if !sources.exists() {
             return eprintln!("skipped: the sources are not on this machine");
         }
-        for (prefix, list) in [("cu", DRIVER), ("nvrtc", NVRTC), ("cublas", CUBLAS)] {
+        let lists = [("cu", DRIVER), ("nvrtc", NVRTC), ("cublas", CUBLAS), ("cupti", CUPTI)];
+        for (prefix, list) in lists {
             let mut found = BTreeSet::new();
             called(&sources, prefix, &mut found);
             let listed: BTreeSet<String> = list.iter().map(|&name| name.to_owned()).collect();

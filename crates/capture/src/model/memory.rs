@@ -15,20 +15,8 @@ impl Model {
         call: &Call,
     ) -> Result<Outcome, ModelError> {
         let memory = call.memory.ok_or(missing(call, "memory"))?;
-        let outcome = self.alloc_on(at, call, memory)?;
-        if !outcome.result.is_success() {
-            // A refused allocation hands over null, so that the name stands for nothing from here on.
-            self.set_memory(memory, None);
-        }
-        Ok(outcome)
-    }
-
-    fn alloc_on(
-        &mut self,
-        at: CallIndex,
-        call: &Call,
-        memory: MemoryId,
-    ) -> Result<Outcome, ModelError> {
+        // A refused allocation leaves what the name stood for, as recordings have it. The driver itself hands over null then
+        // (seen on an H200, driver 580), so a program that gives the variable in which the address was loses it.
         Ok(match self.target(call)? {
             Target::Destroyed => self.dead_handle(at),
             // R24a: not capturing: R20, else pool memory.
@@ -93,6 +81,10 @@ impl Model {
                 if let Some(refused) = self.gate(at, capture) {
                     return Ok(refused);
                 }
+                // R25e: null: nothing happens, and there is no node.
+                if !self.memory.contains_key(&memory) {
+                    return Ok(Outcome::success(Rule::R25e));
+                }
                 // R25c: anything else than R25d: INVALID_VALUE, the capture stays valid.
                 if !self.may_free_in(memory, capture) {
                     return Ok(self.free_refused(at, memory, Rule::R25c));
@@ -136,7 +128,7 @@ impl Model {
                 }
                 Outcome::success(Rule::FreesLaunched)
             }
-            // R25e: null: nothing happens.
+            // R25e: null: nothing happens (seen on an H200, driver 580; no recording before had it).
             None => Outcome { rule: Rule::R25e, ..outcome },
             // R25a: anything else but pool memory (any graph's allocation, what is freed): INVALID_VALUE.
             _ => self.free_refused(at, memory, Rule::R25a),

@@ -6,6 +6,19 @@
 //! and `upkeep`; graphs that are built by hand (`build`) follow the documentation. A call costs a constant plus the sizes of the sets and the number of captures that it touches; memory is linear in
 //! what is alive: streams, events, open captures with their nodes, and graphs that the program can still capture into.
 //!
+//! # What it leaves out
+//!
+//! Probed on an H200 (driver 580), and not part of the rules:
+//!
+//! - *A second context on the device.* What bars unsafe calls (R20) asks threads and modes, not contexts. Waits for the whole context
+//!   (R23) and the legacy stream (R18) ask only for captures of the context that is current. A stream of another context joins and
+//!   is joined like any other; a kernel or event of another context than the stream's is INVALID_HANDLE and breaks nothing.
+//! - *Priority.* A captured kernel has the priority of its stream, unless its launch names one.
+//! - *Edge data in dependency sets.* A set holds a node once: full before programmatic before launch order, whichever came first. An
+//!   event in a launch gives port 1, or 2 at the start of its blocks, to who waits for it; one at launch completion port 2 without
+//!   a type. A record copies the data, and so does the next node's edge, whatever its kind; a programmatic launch overrides it for kernels.
+//!   An update with another combination, or with a port for what is no kernel, is INVALID_VALUE and changes nothing.
+//!
 //! ```
 //! use phonograph_capture::model::Model;
 //! use phonograph_trace::{CuResult, Script};

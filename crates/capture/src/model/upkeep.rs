@@ -28,15 +28,17 @@ impl Model {
         }
         let taken = match from {
             Target::Capturing(other, its) if self.captures[its].live() => {
-                // Named case 2: a stream in another capture: INVALID_VALUE, nothing changes, the capture stays valid.
-                if its != capture {
+                let set = self.membership_mut(other).set.clone();
+                // Named case 2: a stream in another capture: INVALID_VALUE, nothing changes, the capture stays valid. The driver sees
+                // the nodes alone: an empty set is like any other (seen on an H200, driver 580).
+                if its != capture && !set.is_empty() {
                     let causes =
                         [self.captures[capture].begin_cause(), self.captures[its].begin_cause()];
                     return Ok(self.refuse(at, CuResult::INVALID_VALUE, Rule::R26x, |r| {
                         r.causes.extend(causes)
                     }));
                 }
-                self.membership_mut(other).set.clone()
+                set
             }
             // R26b: T not capturing or its capture invalid: the empty set.
             _ => DependencySet::new(),

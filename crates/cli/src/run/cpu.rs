@@ -7,7 +7,7 @@ use phonograph::runtime::cpu::kernels::{Registry, spin};
 use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory};
 use serde_json::json;
 
-use super::{Facts, user_buffers};
+use super::{Facts, Measured, user_buffers};
 use crate::costs;
 
 pub struct Machine {
@@ -75,7 +75,8 @@ impl super::Machine for Machine {
         }
     }
 
-    fn measure(&mut self, replays: u64) -> Result<costs::Costs> {
-        costs::measure(&mut self.cpu, &mut self.exec, replays)
+    fn measure(&mut self, replays: u64) -> Result<Measured> {
+        let costs = costs::measure(&mut self.cpu, &mut self.exec, replays)?;
+        Ok(Measured { nodes: costs.nodes.len(), costs })
     }
 }

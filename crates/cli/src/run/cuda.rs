@@ -1,18 +1,23 @@
 //! Graphs on the first CUDA device.
 
-use anyhow::{Result, bail};
-use phonograph::cuda::{Bindings, Cuda, Exec, Memory, ProductBy, Spin};
+use anyhow::{Result, ensure};
+use phonograph::cuda::{Bindings, Cuda, Exec, Memory, ProductBy, Profiler, Spin};
 use phonograph::graph::{BufferId, ComputeGraph, KernelRef, Scalar, Schedule, SlotId, Space};
 use phonograph::plan::generate::SPIN;
 use serde_json::json;
 
-use super::{Facts, user_buffers};
-use crate::costs;
+use super::{Facts, Measured, user_buffers};
+use crate::costs::Costs;
 
 pub struct Machine {
     cuda: Cuda,
     exec: Exec,
     memory: Vec<(BufferId, Memory)>,
+    spin: Option<Spin>,
+    graph: ComputeGraph,
+    schedule: Schedule,
+    /// The slots that were set.
+    slots: Vec<(SlotId, Scalar)>,
 }
 
 impl Machine {
@@ -23,24 +28,20 @@ impl Machine {
             let declared = graph.buffer(buffer);
             let made = match declared.space {
                 Space::Host { .. } => cuda.alloc_host(declared.bytes)?,
-                _ => cuda.alloc(declared.bytes)?,
+                Space::Device(place) => cuda.alloc_on(place, declared.bytes)?,
+                Space::Unknown => cuda.alloc(declared.bytes)?,
             };
             memory.push((buffer, made));
         }
-        let mut bindings = memory
-            .iter()
-            .fold(Bindings::new(), |all, (buffer, memory)| all.memory(*buffer, memory));
         let spins = graph
             .nodes()
             .iter()
             .filter_map(|node| node.kernel())
             .any(|kernel| matches!(&kernel.kernel, KernelRef::Named(name) if **name == *SPIN));
         let spin = if spins { Some(Spin::new(&mut cuda)?) } else { None };
-        if let Some(spin) = &spin {
-            bindings = bindings.spin(SPIN, spin);
-        }
-        let exec = cuda.instantiate(graph, schedule, &bindings)?;
-        Ok(Self { cuda, exec, memory })
+        let exec = instantiate(&mut cuda, graph, schedule, &memory, spin.as_ref())?;
+        let (graph, schedule) = (graph.clone(), schedule.clone());
+        Ok(Self { cuda, exec, memory, spin, graph, schedule, slots: Vec::new() })
     }
 
     fn memory(&self, buffer: BufferId) -> Memory {
@@ -59,6 +60,7 @@ impl super::Machine for Machine {
     }
 
     fn set(&mut self, slot: SlotId, value: Scalar) -> Result<()> {
+        self.slots.push((slot, value));
         Ok(self.exec.set(slot, value)?)
     }
 
@@ -85,7 +87,40 @@ impl super::Machine for Machine {
         }
     }
 
-    fn measure(&mut self, _: u64) -> Result<costs::Costs> {
-        bail!("nodes are measured on the CPU")
+    fn measure(&mut self, replays: u64) -> Result<Measured> {
+        let profiler = Profiler::start()?;
+        // Anew, since the profiler knows only nodes that it has seen instantiated.
+        let (graph, spin) = (&self.graph, self.spin.as_ref());
+        let mut exec = instantiate(&mut self.cuda, graph, &self.schedule, &self.memory, spin)?;
+        for &(slot, value) in &self.slots {
+            exec.set(slot, value)?;
+        }
+        for _ in 0..replays {
+            self.cuda.replay(&mut exec)?;
+        }
+        let measured = profiler.stop()?.of(&exec);
+        let nodes = measured.iter().flatten().count();
+        ensure!(nodes > 0 || graph.is_empty(), "the profiler saw none of the graph's nodes");
+        let mut costs = Costs::assumed(graph);
+        for (cost, measured) in costs.nodes.iter_mut().zip(measured) {
+            *cost = measured.unwrap_or(*cost);
+        }
+        Ok(Measured { costs, nodes })
     }
+}
+
+fn instantiate(
+    cuda: &mut Cuda,
+    graph: &ComputeGraph,
+    schedule: &Schedule,
+    memory: &[(BufferId, Memory)],
+    spin: Option<&Spin>,
+) -> Result<Exec> {
+    let bindings =
+        memory.iter().fold(Bindings::new(), |all, (buffer, memory)| all.memory(*buffer, memory));
+    let bindings = match spin {
+        Some(spin) => bindings.spin(SPIN, spin),
+        None => bindings,
+    };
+    Ok(cuda.instantiate(graph, schedule, &bindings)?)
 }

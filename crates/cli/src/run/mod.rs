@@ -62,7 +62,13 @@ trait Machine {
     fn replay(&mut self) -> Result<(), String>;
     fn facts(&self) -> Facts;
     /// What each node takes.
-    fn measure(&mut self, replays: u64) -> Result<costs::Costs>;
+    fn measure(&mut self, replays: u64) -> Result<Measured>;
+}
+
+/// What nodes take, and how many of them were measured rather than assumed.
+struct Measured {
+    costs: costs::Costs,
+    nodes: usize,
 }
 
 /// What there is to say of a graph on a backend.
@@ -84,9 +90,6 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
     let plan = ExecutionPlan::plan(&graph, &options)?;
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
-    if args.profile.is_some() && args.backend == Backend::Cuda {
-        bail!("`--profile` measures on the CPU; leave out `--backend cuda`");
-    }
     let mut machine: Box<dyn Machine> = match args.backend {
         Backend::Cpu => Box::new(cpu::Machine::new(&graph, schedule, threads)?),
         Backend::Cuda => Box::new(cuda::Machine::new(&graph, schedule)?),
@@ -117,7 +120,14 @@ pub fn run(args: &Args) -> Result<Answer> {
     report(args, &graph, machine, &times)?;
     // Last, since these replays change what the graph changes.
     if let Some(path) = &args.profile {
-        costs::write(path, &graph, &machine.measure(args.replays)?)?;
+        let Measured { costs, nodes } = machine.measure(args.replays)?;
+        costs::write(path, &graph, &costs)?;
+        if !args.json && nodes < graph.node_count() {
+            let count = graph.node_count();
+            let text =
+                format!("  profile        {nodes} of {count} nodes measured, the others assumed\n");
+            print(text.as_bytes())?;
+        }
     }
     Ok(Answer::Yes)
 }

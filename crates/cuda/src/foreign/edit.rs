@@ -5,14 +5,11 @@
 //! costs); beyond that O(edges · log edges).
 
 use cudarc::driver::sys::{CUgraph, CUgraphEdgeData, CUgraphNode};
-use phonograph_graph::{
-    ComputeGraph, Edge, EdgeKind, NodeId, NodeKind, RewriteViolation, lost_order,
-};
+use phonograph_graph::{ComputeGraph, Edge, NodeId, NodeKind, RewriteViolation, lost_order};
 
 use super::read::{Read, read};
 use super::{ImportError, Imported, ReadOnly};
 use crate::error::{DriverError, call};
-use crate::graph::edge_data;
 
 /// Why a graph is not edited. Unless it is the driver that refuses, nothing has changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -155,15 +152,11 @@ pub(super) struct Removal {
 impl Removal {
     fn new(read: &Read, gone: &[Edge]) -> Self {
         let node = |id: NodeId| read.nodes[id.index()];
-        let data = |edge: &Edge| {
-            let programmatic = edge.data.kind == EdgeKind::Programmatic;
-            edge_data(edge.data.from_port, edge.data.to_port, programmatic)
-        };
         Self {
             graph: read.handle,
             from: gone.iter().map(|edge| node(edge.from)).collect(),
             to: gone.iter().map(|edge| node(edge.to)).collect(),
-            data: gone.iter().map(data).collect(),
+            data: gone.iter().map(|edge| read.data_of(edge)).collect(),
         }
     }
 
@@ -192,6 +185,7 @@ mod tests {
     use std::ptr;
 
     use phonograph_graph::{EdgeData, GraphBuilder};
+    use rustc_hash::FxHashSet;
 
     use super::super::parameters::Parameters;
     use super::*;
@@ -211,7 +205,8 @@ mod tests {
     fn read(graph: ComputeGraph, children: Vec<(NodeId, Read)>) -> Read {
         let nodes = (1..=graph.node_count()).map(ptr::without_provenance_mut).collect();
         let parameters = Parameters::default();
-        Read { handle: ptr::null_mut(), graph, nodes, parameters, children, read_only: None }
+        let (handle, untyped) = (ptr::null_mut(), FxHashSet::default());
+        Read { handle, graph, nodes, parameters, children, untyped, read_only: None }
     }
 
     fn gone(read: &Read, reduced: &ComputeGraph) -> Result<Vec<(usize, usize)>, String> {
@@ -273,6 +268,12 @@ mod tests {
         let mut removals = Vec::new();
         compare(&both, &kernels(&[EdgeData::FULL]), &mut removals).unwrap();
         assert_eq!((removals[0].data[0].from_port, removals[0].data[0].type_), (1, 1));
+        // An edge that is at launch order without a type is taken out as it is.
+        let mut order = read(kernels(&[EdgeData::FULL, EdgeData::LAUNCH_ORDER]), Vec::new());
+        order.untyped.insert((NodeId(0), NodeId(1), 2));
+        let mut removals = Vec::new();
+        compare(&order, &kernels(&[EdgeData::FULL]), &mut removals).unwrap();
+        assert_eq!((removals[0].data[0].from_port, removals[0].data[0].type_), (2, 0));
         let weak = compare(&both, &kernels(&[EdgeData::PROGRAMMATIC]), &mut Vec::new());
         assert!(matches!(weak, Err(EditError::Order { .. })), "{weak:?}");
         let mut looked_at = read(kernels(&[]), Vec::new());

@@ -24,7 +24,7 @@ use phonograph_graph::{
     KernelNode, KernelRef, MAX_DOT_BYTES, MAX_NESTING, MemcpyDir, MemcpyNode, MemsetNode, NodeId,
     NodeKind, Pitched, Target, from_dot,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::parameters::{Functions, Parameters};
@@ -41,7 +41,18 @@ pub(super) struct Read {
     pub nodes: Vec<CUgraphNode>,
     pub parameters: Parameters,
     pub children: Vec<(NodeId, Read)>,
+    /// Edges of a port other than 0 that the driver has without a type.
+    pub untyped: FxHashSet<(NodeId, NodeId, u8)>,
     pub read_only: Option<ReadOnly>,
+}
+
+impl Read {
+    /// The data of an edge as the driver has it.
+    pub fn data_of(&self, edge: &Edge) -> CUgraphEdgeData {
+        let EdgeData { from_port, to_port, kind } = edge.data;
+        let typed = !self.untyped.contains(&(edge.from, edge.to, from_port));
+        edge_data(from_port, to_port, typed && kind == EdgeKind::Programmatic)
+    }
 }
 
 /// Reads a graph.
@@ -121,7 +132,7 @@ unsafe fn kind_of(node: CUgraphNode) -> Result<Kind, ImportError> {
         (T::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, Kind::Other("external semaphore wait")),
         (T::CU_GRAPH_NODE_TYPE_MEM_ALLOC, Kind::Alloc),
         (T::CU_GRAPH_NODE_TYPE_MEM_FREE, Kind::Free),
-        (T::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, Kind::Other("batch of memory operations")),
+        (T::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, Kind::BatchMemOp),
         (T::CU_GRAPH_NODE_TYPE_CONDITIONAL, Kind::Conditional),
     ];
     let found = known.iter().find(|(number, _)| *number as u32 == kind);
@@ -142,6 +153,7 @@ enum Kind {
     Alloc,
     Free,
     Conditional,
+    BatchMemOp,
     /// One that the representation does not have.
     Other(&'static str),
 }
@@ -160,6 +172,7 @@ impl Kind {
             Kind::Alloc => "mem_alloc",
             Kind::Free => "mem_free",
             Kind::Conditional => "conditional",
+            Kind::BatchMemOp => "batch of memory operations",
             Kind::Other(word) => word,
         }
     }
@@ -173,6 +186,7 @@ pub(crate) unsafe fn kind_name(node: CUgraphNode) -> Result<&'static str, Import
     // SAFETY: the caller's promise.
     Ok(match unsafe { kind_of(node) }? {
         Kind::EventWait => "wait_event",
+        Kind::BatchMemOp => "batch_mem_op",
         kind => kind.word(),
     })
 }
@@ -260,17 +274,24 @@ impl Reader {
             let (name, kind) = unsafe { self.node(id, node, &mut parameters, &mut children) }?;
             builder.add_node(phonograph_graph::Node { name, kind, stream: None });
         }
+        let mut untyped = FxHashSet::default();
         let (from, to, data) = edges;
         for ((from, to), data) in from.iter().zip(&to).zip(&data) {
             let (Some(&from), Some(&to)) = (places.get(from), places.get(to)) else {
                 return Err(ImportError::Changed);
             };
-            let kind = if data.type_ == 0 { EdgeKind::Full } else { EdgeKind::Programmatic };
+            // An event that is recorded when a kernel has launched gives edges of a port other than 0 and of no type; the consumer
+            // does not wait for the producer's end.
+            let is_full = data.type_ == 0 && data.from_port == 0;
+            let kind = if is_full { EdgeKind::Full } else { EdgeKind::Programmatic };
+            if data.type_ == 0 && !is_full {
+                untyped.insert((from, to, data.from_port));
+            }
             let data = EdgeData { from_port: data.from_port, to_port: data.to_port, kind };
             builder.add_edge(Edge { from, to, data });
         }
         let graph = builder.build()?;
-        Ok(Read { handle, graph, nodes, parameters, children, read_only: None })
+        Ok(Read { handle, graph, nodes, parameters, children, untyped, read_only: None })
     }
 
     /// # Safety
@@ -335,7 +356,9 @@ impl Reader {
                 }
                 // `obstacle` has seen that there are none, unless someone changes the graph.
                 Kind::Alloc | Kind::Free | Kind::Conditional => return Err(ImportError::Changed),
-                Kind::Other(kind) => return Err(ImportError::Unrepresentable { node: id, kind }),
+                Kind::BatchMemOp | Kind::Other(_) => {
+                    return Err(ImportError::Unrepresentable { node: id, kind: kind.word() });
+                }
             })
         }
     }
@@ -517,6 +540,7 @@ unsafe fn dumped(handle: CUgraph, reason: ReadOnly) -> Result<Read, ImportError>
         nodes: Vec::new(),
         parameters: Parameters::default(),
         children: Vec::new(),
+        untyped: FxHashSet::default(),
         read_only: Some(reason),
     })
 }

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS,
     CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
 };
-use phonograph_graph::{ComputeGraph, EdgeKind, NodeId, NodeKind};
+use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
 
 use super::edit::{EditError, compare};
 use super::exec::Captured;
@@ -19,7 +19,7 @@ use super::read::{Read, child_of, read, zeroed_copy};
 use super::{ImportError, Imported};
 use crate::device::{Device, zeroed};
 use crate::error::call;
-use crate::graph::{Dependencies, Graph, add_node, edge_data, params_of};
+use crate::graph::{Dependencies, Graph, add_node, params_of};
 
 impl Imported {
     /// A graph of one's own that does the same with the edges of `reduced`, which is [`graph`](Self::graph) with fewer edges.
@@ -78,9 +78,7 @@ pub(super) unsafe fn copy(
     for &id in reduced.topological_order() {
         let mut after = Dependencies::default();
         for edge in reduced.incoming(id) {
-            let programmatic = edge.data.kind == EdgeKind::Programmatic;
-            let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
-            after.push(made[edge.from.index()], data);
+            after.push(made[edge.from.index()], source.data_of(&edge));
         }
         // SAFETY: the caller's promise.
         made[id.index()] =

@@ -193,13 +193,13 @@ impl State {
                 }
                 F::MemcpyDtoD => call!(cuMemcpyDtoD_v2(b, a, BYTES)),
                 F::MemAllocAsync => {
-                    // The program's variable, as the driver leaves it.
-                    let mut unnamed = 0;
-                    let address = match asked.memory {
-                        Some(name) => self.pool.entry(name).or_default(),
-                        None => &mut unnamed,
-                    };
-                    call!(cuMemAllocAsync(address, BYTES, stream))
+                    let mut address = 0;
+                    let done = call!(cuMemAllocAsync(&mut address, BYTES, stream));
+                    // In recordings a name stands for what the last allocation gave that was not refused.
+                    if let (Ok(()), Some(name)) = (&done, asked.memory) {
+                        self.pool.insert(name, address);
+                    }
+                    done
                 }
                 F::MemFreeAsync => {
                     let address = asked.memory.and_then(|name| self.pool.get(&name));

@@ -92,3 +92,27 @@ fn devices_streams_and_events_answer() {
     let mut other = phonograph_cuda::Cuda::new().unwrap();
     assert!(other.read::<i32>(&host).is_err(), "memory of another backend");
 }
+
+#[test]
+fn memory_that_a_live_graph_uses_is_not_freed() {
+    let Some(mut cuda) = cuda() else { return };
+    let mut b = GraphBuilder::new();
+    let x = b.external_buffer("x", 8);
+    b.add_fill("fill", fill_of(x));
+    let graph = b.build().unwrap();
+    let memory = cuda.alloc(8).unwrap();
+    let bindings = Bindings::new().memory(x, &memory);
+    let mut exec = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings).unwrap();
+    let refused = memory.free().unwrap_err();
+    assert!(refused.users > 0, "{refused}");
+    cuda.replay(&mut exec).unwrap();
+    assert_eq!(cuda.read::<u32>(&refused.memory).unwrap(), [7, 7]);
+    drop(exec);
+    refused.memory.free().unwrap();
+}
+
+fn fill_of(buffer: phonograph_graph::BufferId) -> phonograph_graph::MemsetNode {
+    use phonograph_graph::{Extent, Pitched, Target};
+    let dst = Pitched::linear(Target::Buffer(buffer), 0);
+    phonograph_graph::MemsetNode { dst, value: 7, element_size: 4, extent: Extent::linear(8) }
+}
