@@ -12,14 +12,17 @@
 //! panics across the border; a forked child records nothing; Python's lock is never taken. Where CUPTI is missing, or another tool
 //! is subscribed to it, that is said on standard error and the program runs on unrecorded.
 
+mod allocations;
 mod call;
 mod cupti;
 mod driver;
 mod functions;
 #[cfg(test)]
 mod layout;
+mod memory;
 mod native;
 mod nvtx;
+mod parameters;
 mod python;
 mod recorder;
 mod sink;
@@ -30,7 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The variable with the file to write.
 pub const FILE: &str = "PHONOGRAPH_TRACE";
-/// The variable with the most bytes to write.
+/// The variable with the most bytes to write; 128 MiB if it is not set.
 pub const LIMIT: &str = "PHONOGRAPH_TRACE_LIMIT";
 
 /// Called by the driver while the program initialises CUDA. Says on standard error what keeps it from recording.

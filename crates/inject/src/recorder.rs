@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use phonograph_trace::live::{Operand, Operands, RawCall, Record, Stop};
 
+use crate::allocations::Allocations;
 use crate::call::entries;
 use crate::cupti::Cupti;
 use crate::driver;
@@ -22,17 +23,17 @@ use crate::tables::Known;
 use crate::{FILE, LIMIT, say};
 
 /// Bytes that a trace may have if nothing else is said.
-const DEFAULT_LIMIT: u64 = 1 << 30;
+const DEFAULT_LIMIT: u64 = 1 << 27;
 /// Calls outside captures whose stacks are taken. Later ones are recorded without.
 const STACKS_OUTSIDE: u32 = 1 << 12;
-/// Launches of one graph in a row that are written as one count.
+/// Launches of one graph in a row that are written as one count; those of a killed program since the last count are lost.
 const MOST_REPEATED: u64 = 1 << 12;
 /// More than any program has loaded.
 const MOST_MODULES: usize = 1 << 13;
 /// Stands for the number of a context where there is none.
 const NO_CONTEXT: u32 = u32::MAX;
 /// `CUDA_ERROR_NOT_READY`: the answer of a query, no failure.
-const NOT_READY: u32 = 600;
+pub const NOT_READY: u32 = 600;
 
 static OFF: AtomicBool = AtomicBool::new(true);
 /// Twice the number of begins and ends of captures so far, plus 1 while a capture is open.
@@ -62,6 +63,8 @@ pub struct Seen<'a> {
     pub function: u32,
     pub result: u32,
     pub symbol: Option<&'a [u8]>,
+    /// The words of a kernel's parameters.
+    pub given: Vec<u64>,
     pub context: *mut c_void,
     pub context_uid: u32,
 }
@@ -74,6 +77,7 @@ struct Recorder {
     modules: Vec<Module>,
     threads: u32,
     contexts: Vec<u32>,
+    allocations: Allocations,
     /// Streams that began a capture which is open.
     origins: HashSet<u64>,
     /// The launch that was written last, if nothing else was since, and how often it was repeated.
@@ -108,6 +112,7 @@ pub fn start(cupti: Cupti) -> Result<(), String> {
         modules: Vec::new(),
         threads: 0,
         contexts: Vec::new(),
+        allocations: Allocations::default(),
         origins: HashSet::new(),
         launch: None,
     };
@@ -183,11 +188,15 @@ pub fn stop(why: Stop) {
 
 fn finish(recorder: Option<Recorder>, why: Stop) {
     let Some(mut recorder) = recorder else { return };
-    let result = recorder.counts().and_then(|()| {
-        let mut last = Vec::new();
-        Record::Stopped(why).write(&mut last);
-        recorder.sink.finish(&last)
-    });
+    let result = match recorder.counts() {
+        // There is always room to say that there is none.
+        Ok(()) | Err(Refused::Full) => {
+            let mut last = Vec::new();
+            Record::Stopped(why).write(&mut last);
+            recorder.sink.finish(&last)
+        }
+        Err(other) => Err(other),
+    };
     // A trace that does not say why it ends counts as that of a killed program, which is readable.
     if let Err(Refused::System(error)) = result {
         say(&format!("the trace cannot be completed: {error}"));
@@ -262,7 +271,14 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
     call.ranges = ranges.map(|ranges| recorder.text(&ranges)).transpose()?;
     let unknown = !recorder.knows(&addresses);
     call.native = recorder.frames(addresses)?;
+    let addresses = recorder.allocations.of(&seen.given);
+    if !addresses.is_empty() {
+        recorder.write(&Record::Given { addresses })?;
+    }
     recorder.write(&Record::Call(call))?;
+    if result == 0 {
+        recorder.allocations.note(name, &operands);
+    }
     recorder.note_windows(name, result, operands.get(Operand::Stream));
     drop(guard);
     let again = |work: &dyn Fn(&mut Recorder) -> Result<(), Refused>| match RECORDER.lock() {

@@ -152,6 +152,31 @@ fn graphs_are_drawn_where_they_are_instantiated() {
 }
 
 #[test]
+fn the_memory_that_a_kernel_is_given_is_known() {
+    let launch = |given: &str| {
+        format!(
+            "call 442 0 gemm 0000000000000000 010000000100000001000000 010000000100000001000000 0000000000000000 {STREAM} @@{given} 0000000000000000\n"
+        )
+    };
+    let script = [
+        format!(
+            "call 367 0 - @{STREAM} 0100000000000000\ncall 243 0 - @0000000000bb0000 0010000000000000\ncall 540 0 - {STREAM} 00000000\n"
+        ),
+        launch("0008000000bb0000"),
+        launch("0018000000bb0000"),
+    ];
+    let run = Run::of(&script.concat(), &[]);
+    run.ran_on();
+    let trace = run.trace();
+    let given: Vec<(u32, &str)> = trace
+        .given
+        .iter()
+        .map(|(at, memory)| (*at, trace.script.names.memory_name(*memory)))
+        .collect();
+    assert_eq!(given, [(3, "mem1")]);
+}
+
+#[test]
 fn a_killed_program_leaves_a_readable_trace() {
     let run = Run::of(&format!("{}kill\n", captures()), &[]);
     assert_eq!(run.output.status.code(), None);
@@ -182,7 +207,8 @@ fn threads_do_not_lose_calls() {
 
 #[test]
 fn a_full_trace_says_so() {
-    let run = Run::of("stress 2 4000\n", &[("PHONOGRAPH_TRACE_LIMIT", "100000")]);
+    let run =
+        Run::of(&format!("{}stress 2 4000\n", captures()), &[("PHONOGRAPH_TRACE_LIMIT", "100000")]);
     run.ran_on();
     let length = run.folder.path().join("trace").metadata().unwrap().len();
     assert!(length <= 100_000, "{length} bytes");

@@ -6,6 +6,7 @@
 //! | code | warning |
 //! | --- | --- |
 //! | X1 | the driver answered otherwise than the model: a fault of the model, with the steps to it |
+//! | W6 | a launch of a graph with a kernel that is given memory which was freed |
 //! | W11 | a graph that was captured and never launched |
 //! | W12 | a place that captures again and again, for few launches each |
 //! | W13 | an update that failed, so that the program had to instantiate anew |
@@ -13,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use phonograph_trace::live::{Operand, Site, Stop, Trace};
-use phonograph_trace::{CuResult, Function, GraphId};
+use phonograph_trace::{CuResult, Function, GraphId, MemoryId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::finding::{self, Finding, Report, Severity, Span};
@@ -66,9 +67,8 @@ pub fn check_trace(trace: &Trace) -> Traced {
     for finding in report.findings.iter_mut().filter(|finding| finding.code == "X1") {
         blame_the_model(trace, finding);
     }
-    for finding in &mut report.findings {
-        let stack = trace.python(&trace.sites[finding.at.call.index()]);
-        if stack.is_some_and(|stack| stack.contains("torch")) {
+    if trace.modules.iter().any(|module| module.path.contains("/libtorch")) {
+        for finding in &mut report.findings {
             finding.help.extend(in_pytorch(finding.code).map(str::to_owned));
         }
     }
@@ -79,6 +79,7 @@ pub fn check_trace(trace: &Trace) -> Traced {
         .map(|graph| graph.name.map_or(0, |name| uses.launches(name)))
         .collect();
     let mut more = uses.updates(trace);
+    more.extend(freed(trace, &report.graphs));
     more.extend(recaptured(trace, &report.graphs, &launches));
     if trace.stop == Some(Stop::Ended) {
         // A program that met an error in a capture has its reasons not to launch it.
@@ -213,6 +214,71 @@ impl Uses {
         };
         self.failed.iter().map(finding).collect()
     }
+}
+
+/// Launches of graphs with kernels that were given memory which is freed by then: the first launch of each graph.
+fn freed(trace: &Trace, graphs: &[FinishedGraph]) -> Vec<Finding> {
+    let given = |call: CallIndex| {
+        let from = trace.given.partition_point(|(at, _)| *at < call.0);
+        trace.given[from..]
+            .iter()
+            .take_while(move |(at, _)| *at == call.0)
+            .map(|(_, memory)| *memory)
+    };
+    let mut users: FxHashMap<MemoryId, Vec<(GraphId, CallIndex)>> = FxHashMap::default();
+    for graph in graphs {
+        let Some(name) = graph.name else { continue };
+        for node in &graph.nodes {
+            for memory in given(node.call) {
+                let users = users.entry(memory).or_default();
+                if users.last().is_none_or(|(graph, _)| *graph != name) {
+                    users.push((name, node.call));
+                }
+            }
+        }
+    }
+    let script = &trace.script;
+    // By graph: the memory that is gone, the node that is given it, and the free.
+    let mut gone: FxHashMap<GraphId, (MemoryId, CallIndex, CallIndex)> = FxHashMap::default();
+    let mut findings = Vec::new();
+    for (at, call) in (0..).map(CallIndex).zip(&script.calls) {
+        if !call.result.is_some_and(CuResult::is_success) {
+            continue;
+        }
+        match (call.function, call.memory) {
+            (Function::MemFree | Function::MemFreeAsync | Function::MemUnmap, Some(memory)) => {
+                for (graph, node) in users.remove(&memory).into_iter().flatten() {
+                    gone.entry(graph).or_insert((memory, node, at));
+                }
+            }
+            (Function::GraphLaunch, _) => {
+                let Some((memory, node, free)) = call.graph.and_then(|graph| gone.remove(&graph))
+                else {
+                    continue;
+                };
+                let name = format!("`{}`", script.names.memory_name(memory));
+                let title = format!(
+                    "`{}` launches a graph with a kernel that is given freed memory",
+                    finding::words(script, call)
+                );
+                let chain = vec![
+                    Span::new(script, node, format!("this kernel is given an address in {name}")),
+                    Span::new(script, free, format!("{name} is freed here")),
+                ];
+                let label = "reads or writes memory that may be someone else's by now";
+                let help = "keep it for as long as the graph is launched, or update the node with the new address".to_owned();
+                findings.push(warning(
+                    "W6",
+                    title,
+                    Span::new(script, at, label),
+                    chain,
+                    vec![help],
+                ));
+            }
+            _ => {}
+        }
+    }
+    findings
 }
 
 fn never_launched(trace: &Trace, graph: &FinishedGraph) -> Finding {
