@@ -22,11 +22,11 @@ impl Allocations {
             | "cuMemAllocAsync"
             | "cuMemAllocFromPoolAsync"
             | "cuMemAllocManaged"
-            | "cuMemMap" => {
-                if self.0.len() < MOST {
-                    let bytes = operands.get(Operand::Bytes).unwrap_or(1);
-                    self.0.insert(address, address.saturating_add(bytes));
-                }
+            | "cuMemMap"
+                if self.0.len() < MOST =>
+            {
+                let bytes = operands.get(Operand::Bytes).unwrap_or(1);
+                self.0.insert(address, address.saturating_add(bytes));
             }
             "cuMemFree_v2" | "cuMemFreeAsync" | "cuMemUnmap" => {
                 self.0.remove(&address);

@@ -54,6 +54,8 @@ thread_local! {
     static THREAD: Cell<Option<u32>> = const { Cell::new(None) };
     /// The number of the context whose device the thread asked for last.
     static CONTEXT: Cell<u32> = const { Cell::new(NO_CONTEXT) };
+    /// The graph and stream that the thread launched, if nothing else that is recorded came after.
+    static LAUNCHED: Cell<Option<(Option<u64>, Option<u64>)>> = const { Cell::new(None) };
     /// Whether the thread is inside this library.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
@@ -228,7 +230,10 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
     let failed = seen.result != 0 && seen.result != NOT_READY;
     let launch = name == "cuGraphLaunch" && !failed;
     let begins = name.starts_with("cuStreamBeginCapture");
-    let wanted = begins || failed || !is_closed(windows()) || (!launch && left_outside());
+    // Of launches in a row, only the first says anything new.
+    let launched = launch.then_some((operands.get(Operand::Exec), operands.get(Operand::Stream)));
+    let again = LAUNCHED.replace(launched) == launched && launch;
+    let wanted = begins || failed || !is_closed(windows()) || (!again && left_outside());
     let (mut python, mut ranges, mut addresses) = (None, None, Vec::new());
     if wanted {
         python = python::stack();

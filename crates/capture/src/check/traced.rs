@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use phonograph_trace::live::{Operand, Site, Stop, Trace};
-use phonograph_trace::{CuResult, Function, GraphId, MemoryId};
+use phonograph_trace::{Call, CuResult, Function, GraphId, MemoryId, Stream, StreamKind, ThreadId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::finding::{self, Finding, Report, Severity, Span};
@@ -99,7 +99,10 @@ pub fn check_trace(trace: &Trace) -> Traced {
         .iter()
         .filter(|call| begins(call.function) && call.result.is_some_and(CuResult::is_success));
     let captures = begins.count();
-    let failed = captures.saturating_sub(report.graphs.len());
+    let ended = trace.script.calls.iter().filter(|call| {
+        call.function == Function::StreamEndCapture && call.result.is_some_and(CuResult::is_success)
+    });
+    let failed = captures.saturating_sub(ended.count());
     Traced { report, captures, failed, launches, skipped: skipped.get() }
 }
 
@@ -139,9 +142,35 @@ fn blame_the_model(trace: &Trace, finding: &mut Finding) {
     let calls = &trace.script.calls;
     let begun = (0..at.0).rev().find(|call| begins(calls[*call as usize].function)).unwrap_or(at.0);
     let from = begun.max(at.0.saturating_sub(STEPS));
+    let steps: Vec<&Call> = (from..=at.0).map(|call| &calls[call as usize]).collect();
+    let names = &trace.script.names;
+    let mut lines: Vec<String> = Vec::new();
+    let mut declare = |line: String| {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    };
+    for call in &steps {
+        if let Some(Stream::Created(stream)) = call.stream {
+            let kind = match names.stream_kinds()[stream.index()] {
+                StreamKind::Blocking => "blocking",
+                StreamKind::NonBlocking => "nonblocking",
+            };
+            declare(format!("stream {} {kind}", names.stream_word(Stream::Created(stream))));
+        }
+        if let Some(event) = call.event {
+            declare(format!("event {}", names.event_name(event)));
+        }
+        if call.thread != ThreadId(0) {
+            declare(format!("thread {}", names.thread_name(call.thread)));
+        }
+    }
+    // What kernels are called is no part of it, and may be no word of a script.
+    lines.extend(
+        steps.into_iter().map(|call| trace.script.words(&Call { work: None, ..call.clone() })),
+    );
     finding.notes.push("the steps, as a script for `phonograph check`:".to_owned());
-    let steps = (from..=at.0).map(|call| trace.script.words(&calls[call as usize]));
-    finding.notes.extend(steps.map(|step| format!("    {step}")));
+    finding.notes.extend(lines.iter().map(|line| format!("    {line}")));
     finding.help = vec![
         "the model is wrong here, or a call is missing from the trace: please report it, with these steps".to_owned(),
     ];
@@ -283,8 +312,9 @@ fn freed(trace: &Trace, graphs: &[FinishedGraph]) -> Vec<Finding> {
 
 fn never_launched(trace: &Trace, graph: &FinishedGraph) -> Finding {
     let name = graph.name.map_or("?", |name| trace.script.names.graph_name(name));
-    let title =
-        format!("`{name}`, with {} nodes, is captured and never launched", graph.nodes.len());
+    let nodes = graph.nodes.len();
+    let nodes = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
+    let title = format!("`{name}`, with {nodes}, is captured and never launched");
     let help = "its work has not run: launch it, or leave the capture out".to_owned();
     warning(
         "W11",
