@@ -176,6 +176,59 @@ fn the_memory_that_a_kernel_is_given_is_known() {
     assert_eq!(given, [(3, "mem1")]);
 }
 
+/// Every Python that is there and that tells its stack.
+#[test]
+fn python_stacks_are_recorded() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/program.py");
+    let mut tried = 0;
+    for python in ["python3", "python3.11", "python3.12", "python3.13"] {
+        let version = Command::new(python).arg("--version").output();
+        let version =
+            version.map_or(String::new(), |output| String::from_utf8(output.stdout).unwrap());
+        if !["3.11.", "3.12.", "3.13."]
+            .iter()
+            .any(|known| version.starts_with(&format!("Python {known}")))
+        {
+            println!("{python}: skipped, as it is not there or of another version");
+            continue;
+        }
+        tried += 1;
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(python)
+            .arg(&script)
+            .env("CUDA_INJECTION64_PATH", library())
+            .env("PHONOGRAPH_CUPTI", built().join("libcupti.so"))
+            .env("PHONOGRAPH_TRACE", folder.path().join("trace"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let trace = Trace::read(&std::fs::read(folder.path().join("trace")).unwrap()).unwrap();
+        let stacks: Vec<String> = trace
+            .sites
+            .iter()
+            .map(|site| {
+                let stack = trace
+                    .python(site)
+                    .unwrap_or("none")
+                    .replace(script.to_str().unwrap(), "SCRIPT");
+                stack.lines().take(3).collect::<Vec<_>>().join("\n")
+            })
+            .collect();
+        let expected = [
+            "  File \"SCRIPT\", line 13 in call\n  File \"SCRIPT\", line 21 in <module>",
+            "  File \"SCRIPT\", line 13 in call\n  File \"SCRIPT\", line 18 in step\n  File \"SCRIPT\", line 22 in <module>",
+            "  File \"SCRIPT\", line 13 in call\n  File \"SCRIPT\", line 23 in <lambda>",
+        ];
+        assert_eq!(stacks.len(), expected.len(), "{python}");
+        for (stack, expected) in stacks.iter().zip(expected) {
+            // Versions differ in whether they tell the class, and in how they write what is not ASCII.
+            let stack = stack.replace("Größe.", "").replace("Gr\\xf6\\xdfe.", "");
+            assert!(stack.starts_with(expected), "{python}: {stack}");
+        }
+    }
+    println!("{tried} Pythons");
+}
+
 #[test]
 fn a_killed_program_leaves_a_readable_trace() {
     let run = Run::of(&format!("{}kill\n", captures()), &[]);
