@@ -81,9 +81,10 @@ impl Writer {
                 .into_iter()
                 .collect()
         };
+        let (launches, others) = (&traced.launches, traced.other_launches);
         let counts = format!(
-            "{} captures, {} failed, launches {:?}\n",
-            traced.captures, traced.failed, traced.launches
+            "{} captures, {} failed, launches {others} and {launches:?}\n",
+            traced.captures, traced.failed
         );
         traced.report.render_sites(&site, false) + &counts
     }
@@ -104,6 +105,11 @@ fn recaptures_idle_graphs_and_failed_updates_are_warned_about() {
     file.call("cuStreamBeginCapture", 2, 0, &[(Stream, 100), (Mode, 0)]);
     file.call("cuLaunchKernel", 2, 0, &[(Stream, 100), (Name, 0)]);
     file.call("cuStreamEndCapture", 2, 0, &[(Stream, 100), (Graph, 210)]);
+    // An empty graph, and one that was not captured.
+    file.call("cuStreamBeginCapture", 2, 0, &[(Stream, 100), (Mode, 0)]);
+    file.call("cuStreamEndCapture", 2, 0, &[(Stream, 100), (Graph, 211)]);
+    file.call("cuGraphInstantiate", 2, 0, &[(Graph, 999), (Exec, 399)]);
+    file.call("cuGraphLaunch", 2, 0, &[(Exec, 399), (Stream, 100)]);
     file.call("cuGraphExecUpdate", 2, 910, &[(Graph, 201), (Exec, 300), (Reason, 4)]);
     insta::assert_snapshot!(file.report());
 }

@@ -38,6 +38,7 @@ pub const NOT_READY: u32 = 600;
 static OFF: AtomicBool = AtomicBool::new(true);
 /// Twice the number of begins and ends of captures so far, plus 1 while a capture is open.
 static WINDOWS: AtomicU64 = AtomicU64::new(0);
+/// Stacks that are left for calls outside captures.
 static OUTSIDE: AtomicU32 = AtomicU32::new(STACKS_OUTSIDE);
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 static CUPTI: OnceLock<Shared> = OnceLock::new();
@@ -286,19 +287,19 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
     }
     recorder.note_windows(name, result, operands.get(Operand::Stream));
     drop(guard);
-    let again = |work: &dyn Fn(&mut Recorder) -> Result<(), Refused>| match RECORDER.lock() {
+    let locked = |work: &dyn Fn(&mut Recorder) -> Result<(), Refused>| match RECORDER.lock() {
         Ok(mut guard) => guard.as_mut().map_or(Ok(()), work),
         Err(_) => Ok(()),
     };
     if unknown {
         let modules = native::modules();
-        again(&|recorder| recorder.define(&modules))?;
+        locked(&|recorder| recorder.define(&modules))?;
     }
     if name.starts_with("cuGraphInstantiate")
         && let Some((graph, exec)) = operands.get(Operand::Graph).zip(operands.get(Operand::Exec))
         && let Some(path) = driver::draw(graph)
     {
-        again(&|recorder| recorder.write(&Record::Graph { exec, path: &path }))?;
+        locked(&|recorder| recorder.write(&Record::Graph { exec, path: &path }))?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ fn built() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake");
         let cc = |arguments: &[&str], file: &str, output: &str| {
             let mut command = Command::new("cc");
-            command.args(["-g", "-O1"]).args(arguments).arg("-o").arg(folder.path().join(output));
+            command.args(["-g", "-O0"]).args(arguments).arg("-o").arg(folder.path().join(output));
             let built = command.arg(source.join(file)).args(["-ldl", "-lpthread"]).status();
             assert!(built.expect("a C compiler, which Rust's linker needs as well").success());
         };

@@ -30,8 +30,10 @@ pub struct Traced {
     pub captures: usize,
     /// Captures that ended without a graph, or were never ended.
     pub failed: usize,
-    /// Graphs that captures ended with, with how often each was launched.
+    /// How often each graph that a capture ended with was launched.
     pub launches: Vec<u64>,
+    /// Launches of graphs that were built otherwise.
+    pub other_launches: u64,
     /// Calls that the model could not interpret.
     pub skipped: usize,
 }
@@ -78,6 +80,10 @@ pub fn check_trace(trace: &Trace) -> Traced {
         .iter()
         .map(|graph| graph.name.map_or(0, |name| uses.launches(name)))
         .collect();
+    let captured = launches.iter().fold(0, |sum: u64, launches| sum.saturating_add(*launches));
+    let other_launches = uses.all.saturating_sub(captured);
+    // Frameworks capture nothing to make a pool ready: without any work beside it, an empty graph is no mistake.
+    report.findings.retain(|finding| finding.code != "W5" || finding.chain.len() > 1);
     let mut more = uses.updates(trace);
     more.extend(freed(trace, &report.graphs));
     more.extend(recaptured(trace, &report.graphs, &launches));
@@ -86,7 +92,8 @@ pub fn check_trace(trace: &Trace) -> Traced {
         let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
         let met: FxHashSet<CallIndex> =
             errors.flat_map(|finding| finding.chain.iter().map(|span| span.call)).collect();
-        let idle = report.graphs.iter().filter(|graph| {
+        let full = report.graphs.iter().filter(|graph| !graph.nodes.is_empty());
+        let idle = full.filter(|graph| {
             graph.name.is_some_and(|name| uses.is_idle(name) && !met.contains(&graph.begun))
         });
         more.extend(idle.map(|graph| never_launched(trace, graph)));
@@ -103,7 +110,7 @@ pub fn check_trace(trace: &Trace) -> Traced {
         call.function == Function::StreamEndCapture && call.result.is_some_and(CuResult::is_success)
     });
     let failed = captures.saturating_sub(ended.count());
-    Traced { report, captures, failed, launches, skipped: skipped.get() }
+    Traced { report, captures, failed, launches, other_launches, skipped: skipped.get() }
 }
 
 fn begins(function: Function) -> bool {
@@ -179,6 +186,8 @@ fn blame_the_model(trace: &Trace, finding: &mut Finding) {
 /// What becomes of graphs.
 #[derive(Default)]
 struct Uses {
+    /// Launches of all graphs.
+    all: u64,
     /// Launches by graph.
     launches: FxHashMap<GraphId, u64>,
     /// Graphs that something else was made of: a child node, a clone, an update.
@@ -196,8 +205,10 @@ impl Uses {
             let success = CuResult(site.raw.result).is_success();
             match call.function {
                 Function::GraphLaunch if success => {
+                    uses.all = uses.all.saturating_add(site.repeated).saturating_add(1);
                     if let Some(graph) = call.graph {
-                        *uses.launches.entry(graph).or_default() += 1 + site.repeated;
+                        let launches = uses.launches.entry(graph).or_default();
+                        *launches = launches.saturating_add(site.repeated).saturating_add(1);
                     }
                 }
                 Function::GraphAddChildGraphNode => {

@@ -104,7 +104,10 @@ impl Trace {
                 }
                 Record::Thread { id, main, name, .. } => {
                     order("thread", id, handles.threads.len())?;
-                    let named = format!("thread{id}:{name}");
+                    // As names are in scripts, whatever the program calls it.
+                    let plain = |c: char| if c.is_alphanumeric() { c } else { '_' };
+                    let named =
+                        format!("thread{id}:{}", name.chars().map(plain).collect::<String>());
                     let thread = match main {
                         true => None,
                         false => trace.script.names.declare_thread(&named),
@@ -193,7 +196,11 @@ impl Trace {
         };
         let result = CuResult(raw.result);
         let site = Site { raw, repeated: 0 };
-        let Some(function) = Function::from_name(name) else {
+        let known = match name.as_str() {
+            "cuGreenCtxStreamCreate" => Some(Function::StreamCreateWithPriority),
+            name => Function::from_name(name),
+        };
+        let Some(function) = known else {
             if !result.is_success() {
                 self.failed.push(site);
             }
@@ -466,7 +473,10 @@ impl Handles {
         }
         match seen.function {
             F::MemFree | F::MemFreeHost | F::MemHostUnregister | F::MemFreeAsync | F::MemUnmap => {
-                let address = address.filter(|address| *address != 0)?;
+                let Some(address) = address.filter(|address| *address != 0) else {
+                    // Freeing nothing does nothing, unless a capture bars even that.
+                    return (!success).then_some(());
+                };
                 call.memory = Some(match self.memory.find(address) {
                     Some(memory) => memory,
                     None => names.memory(&self.fresh(Named::Memory))?,
