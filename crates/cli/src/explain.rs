@@ -42,6 +42,7 @@ pub fn run(args: &Args) -> Result<Answer> {
         print_json(&json!({
             "captures": traced.captures,
             "failed": traced.failed,
+            "other_launches": traced.other_launches,
             "graphs": report.graphs.iter().zip(&traced.launches).map(|(graph, launches)| {
                 json!({ "nodes": graph.nodes.len(), "launches": launches })
             }).collect::<Vec<_>>(),
@@ -92,6 +93,10 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
         if let Some(more @ 1..) = graphs.len().checked_sub(LISTED) {
             add(format!("\n  and {}", plural(more, "more graph")));
         }
+    }
+    if traced.other_launches > 0 {
+        let launches = traced.other_launches;
+        add(format!("\ngraphs that were not captured are launched {launches} times"));
     }
     if let [first, ..] = trace.drawings.as_slice() {
         let drawn = plural(trace.drawings.len(), "graph");

@@ -61,6 +61,9 @@ enum Command {
     /// Run a script of driver calls through the stream-capture model and explain what fails.
     Check(check::Args),
     /// Run a CUDA program and record which driver calls its captures and graphs are made of.
+    ///
+    /// The program runs as it would, with its own exit code. CUPTI takes one tool at a time: while a program is traced, a profiler inside
+    /// it (PyTorch's, for one) records nothing from the GPU; a program that already is profiled runs untraced, and says so.
     Trace(trace::Args),
     /// Which call broke a traced program's capture, where it was made, why it is refused and what to do.
     Explain(explain::Args),

@@ -111,6 +111,9 @@ impl<'a> Sites<'a> {
             let function =
                 found.function.as_deref().map(|symbol| display_name(symbol).into_owned());
             match (found.line, function) {
+                // What the compiler puts between a launch and the driver.
+                (Some((file, _)), _)
+                    if file.contains("/include/crt/") || file.ends_with(".stub.c") => {}
                 (Some((file, line)), function) => {
                     let function =
                         function.map_or(String::new(), |function| format!(" in {function}"));

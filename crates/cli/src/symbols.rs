@@ -1,6 +1,7 @@
 //! Functions and source lines of native addresses, from the files that were loaded.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use addr2line::Loader;
 
@@ -25,7 +26,8 @@ impl Symbols {
 
     /// What a file says about an address in it.
     pub fn find(&mut self, path: &str, address: u64) -> Found {
-        let open = || Loader::new(path).ok();
+        // A trace may name anything; only a file can be looked into without waiting for it.
+        let open = || Path::new(path).is_file().then(|| Loader::new(path).ok()).flatten();
         let Some(loader) = self.loaders.entry(path.to_owned()).or_insert_with(open) else {
             return Found::default();
         };

@@ -9,6 +9,7 @@ use phonograph_trace::live::{Operand, Operands, Stop};
 
 use crate::cupti::{CallbackData, Cupti, DRIVER, ENTER};
 use crate::functions::{FUNCTIONS, Function, Location, When};
+use crate::parameters;
 use crate::recorder::{self, Seen};
 
 /// Numbers of functions that may occur; CUPTI 13 has about 800.
@@ -98,13 +99,14 @@ unsafe fn observe(function: u32, entry: &Entry, data: &CallbackData) {
         let now = recorder::windows();
         // A wait that began before a capture did is none of the capture's business, though it may end inside.
         let before = kept.as_ref().map_or(now, |kept| **kept);
-        if result == 0 && (recorder::is_closed(now) || recorder::is_closed(before)) {
+        let fine = result == 0 || result == recorder::NOT_READY;
+        if fine && (recorder::is_closed(now) || recorder::is_closed(before)) {
             entry.passed_over.fetch_add(1, Relaxed);
             return;
         }
     }
     let mut operands = Operands::default();
-    let mut symbol = None;
+    let (mut symbol, mut given) = (None, Vec::new());
     for location in entry.function.operands {
         // SAFETY: the locations are those of this function's arguments.
         unsafe {
@@ -130,6 +132,14 @@ unsafe fn observe(function: u32, entry: &Entry, data: &CallbackData) {
                 Location::Config(at) => {
                     config(word(data.params, at) as *const Config, &mut operands)
                 }
+                Location::Parameters(function, parameters, buffer) => {
+                    if result == 0 {
+                        let buffer = buffer.map_or(0, |buffer| word(data.params, buffer));
+                        let (function, parameters) =
+                            (word(data.params, function), word(data.params, parameters));
+                        given = parameters::words(function, parameters, buffer);
+                    }
+                }
                 Location::Symbol => {
                     symbol =
                         (!data.symbol.is_null()).then(|| CStr::from_ptr(data.symbol).to_bytes())
@@ -137,8 +147,14 @@ unsafe fn observe(function: u32, entry: &Entry, data: &CallbackData) {
             }
         }
     }
-    let seen =
-        Seen { function, result, symbol, context: data.context, context_uid: data.context_uid };
+    let seen = Seen {
+        function,
+        result,
+        symbol,
+        given,
+        context: data.context,
+        context_uid: data.context_uid,
+    };
     recorder::record(&seen, operands);
 }
 

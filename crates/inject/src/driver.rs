@@ -13,7 +13,7 @@ const FOLDER: &str = "PHONOGRAPH_GRAPHS";
 const MOST: u32 = 64;
 
 /// A function of the driver that has loaded this library.
-fn function(name: &CStr) -> Option<*mut c_void> {
+pub fn function(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: names that end with a zero; nothing is loaded that is not.
     let found = unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);

@@ -46,6 +46,8 @@ pub enum Location {
     Config(usize),
     /// The kernel's name, which CUPTI tells.
     Symbol,
+    /// A function handle, an array of pointers to the kernel's parameters, and the array that may stand in for it: where each lies.
+    Parameters(usize, usize, Option<usize>),
 }
 
 use Location::*;
@@ -253,9 +255,27 @@ pub const FUNCTIONS: &[Function] = &[
     function(22, 0, "cuModuleUnload", Inside, &[]),
     function(680, 0, "cuLibraryUnload", Inside, &[]),
     // Launches.
-    function(307, 442, "cuLaunchKernel", Inside, &[Word(Stream, 40), Symbol]),
-    function(652, 653, "cuLaunchKernelEx", Inside, &[Config(0), Symbol]),
-    function(477, 478, "cuLaunchCooperativeKernel", Inside, &[Word(Stream, 40), Symbol]),
+    function(
+        307,
+        442,
+        "cuLaunchKernel",
+        Inside,
+        &[Word(Stream, 40), Symbol, Parameters(0, 48, Some(56))],
+    ),
+    function(
+        652,
+        653,
+        "cuLaunchKernelEx",
+        Inside,
+        &[Config(0), Symbol, Parameters(8, 16, Some(24))],
+    ),
+    function(
+        477,
+        478,
+        "cuLaunchCooperativeKernel",
+        Inside,
+        &[Word(Stream, 40), Symbol, Parameters(0, 48, None)],
+    ),
     function(527, 528, "cuLaunchHostFunc", Inside, &[Word(Stream, 0)]),
     // Graphs.
     function(501, 0, "cuGraphCreate", Always, &[Out(Graph, 0)]),

@@ -84,15 +84,21 @@ fn numbers_and_layouts_are_the_headers() {
             "{name}"
         );
         for location in function.operands {
+            let fields = fields(structures[format!("{name}_params_st").as_str()]);
+            if let Location::Parameters(handle, parameters, buffer) = *location {
+                let at =
+                    |name: &str| fields.iter().find(|field| field.0 == name).map(|field| field.1);
+                let found = [at("f"), at("kernelParams"), at("extra")];
+                assert_eq!(found, [Some(handle), Some(parameters), buffer], "{name}");
+            }
             let (operand, at, size) = match *location {
                 Location::Word(operand, at) | Location::Out(operand, at) => (operand, at, 8),
                 Location::Before(operand, at) | Location::Through(operand, at, _) => {
                     (operand, at, 8)
                 }
                 Location::Half(operand, at) => (operand, at, 4),
-                Location::Config(_) | Location::Symbol => continue,
+                Location::Config(_) | Location::Symbol | Location::Parameters(..) => continue,
             };
-            let fields = fields(structures[format!("{name}_params_st").as_str()]);
             let field = fields.iter().find(|(_, offset, _)| *offset == at);
             let (found, _, width) = field.unwrap_or_else(|| panic!("{name}: nothing at {at}"));
             assert!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use phonograph_trace::live::{Operand, Operands, RawCall, Record, Stop};
 
+use crate::allocations::Allocations;
 use crate::call::entries;
 use crate::cupti::Cupti;
 use crate::driver;
@@ -22,21 +23,22 @@ use crate::tables::Known;
 use crate::{FILE, LIMIT, say};
 
 /// Bytes that a trace may have if nothing else is said.
-const DEFAULT_LIMIT: u64 = 1 << 30;
+const DEFAULT_LIMIT: u64 = 1 << 27;
 /// Calls outside captures whose stacks are taken. Later ones are recorded without.
 const STACKS_OUTSIDE: u32 = 1 << 12;
-/// Launches of one graph in a row that are written as one count.
+/// Launches of one graph in a row that are written as one count; those of a killed program since the last count are lost.
 const MOST_REPEATED: u64 = 1 << 12;
 /// More than any program has loaded.
 const MOST_MODULES: usize = 1 << 13;
 /// Stands for the number of a context where there is none.
 const NO_CONTEXT: u32 = u32::MAX;
 /// `CUDA_ERROR_NOT_READY`: the answer of a query, no failure.
-const NOT_READY: u32 = 600;
+pub const NOT_READY: u32 = 600;
 
 static OFF: AtomicBool = AtomicBool::new(true);
 /// Twice the number of begins and ends of captures so far, plus 1 while a capture is open.
 static WINDOWS: AtomicU64 = AtomicU64::new(0);
+/// Stacks that are left for calls outside captures.
 static OUTSIDE: AtomicU32 = AtomicU32::new(STACKS_OUTSIDE);
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 static CUPTI: OnceLock<Shared> = OnceLock::new();
@@ -53,6 +55,8 @@ thread_local! {
     static THREAD: Cell<Option<u32>> = const { Cell::new(None) };
     /// The number of the context whose device the thread asked for last.
     static CONTEXT: Cell<u32> = const { Cell::new(NO_CONTEXT) };
+    /// The graph and stream that the thread launched, if nothing else that is recorded came after.
+    static LAUNCHED: Cell<Option<(Option<u64>, Option<u64>)>> = const { Cell::new(None) };
     /// Whether the thread is inside this library.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
@@ -62,6 +66,8 @@ pub struct Seen<'a> {
     pub function: u32,
     pub result: u32,
     pub symbol: Option<&'a [u8]>,
+    /// The words of a kernel's parameters.
+    pub given: Vec<u64>,
     pub context: *mut c_void,
     pub context_uid: u32,
 }
@@ -74,6 +80,7 @@ struct Recorder {
     modules: Vec<Module>,
     threads: u32,
     contexts: Vec<u32>,
+    allocations: Allocations,
     /// Streams that began a capture which is open.
     origins: HashSet<u64>,
     /// The launch that was written last, if nothing else was since, and how often it was repeated.
@@ -108,6 +115,7 @@ pub fn start(cupti: Cupti) -> Result<(), String> {
         modules: Vec::new(),
         threads: 0,
         contexts: Vec::new(),
+        allocations: Allocations::default(),
         origins: HashSet::new(),
         launch: None,
     };
@@ -183,11 +191,15 @@ pub fn stop(why: Stop) {
 
 fn finish(recorder: Option<Recorder>, why: Stop) {
     let Some(mut recorder) = recorder else { return };
-    let result = recorder.counts().and_then(|()| {
-        let mut last = Vec::new();
-        Record::Stopped(why).write(&mut last);
-        recorder.sink.finish(&last)
-    });
+    let result = match recorder.counts() {
+        // There is always room to say that there is none.
+        Ok(()) | Err(Refused::Full) => {
+            let mut last = Vec::new();
+            Record::Stopped(why).write(&mut last);
+            recorder.sink.finish(&last)
+        }
+        Err(other) => Err(other),
+    };
     // A trace that does not say why it ends counts as that of a killed program, which is readable.
     if let Err(Refused::System(error)) = result {
         say(&format!("the trace cannot be completed: {error}"));
@@ -219,7 +231,10 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
     let failed = seen.result != 0 && seen.result != NOT_READY;
     let launch = name == "cuGraphLaunch" && !failed;
     let begins = name.starts_with("cuStreamBeginCapture");
-    let wanted = begins || failed || !is_closed(windows()) || (!launch && left_outside());
+    // Of launches in a row, only the first says anything new.
+    let launched = launch.then_some((operands.get(Operand::Exec), operands.get(Operand::Stream)));
+    let again = LAUNCHED.replace(launched) == launched && launch;
+    let wanted = begins || failed || !is_closed(windows()) || (!again && left_outside());
     let (mut python, mut ranges, mut addresses) = (None, None, Vec::new());
     if wanted {
         python = python::stack();
@@ -262,22 +277,29 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
     call.ranges = ranges.map(|ranges| recorder.text(&ranges)).transpose()?;
     let unknown = !recorder.knows(&addresses);
     call.native = recorder.frames(addresses)?;
+    let addresses = recorder.allocations.of(&seen.given);
+    if !addresses.is_empty() {
+        recorder.write(&Record::Given { addresses })?;
+    }
     recorder.write(&Record::Call(call))?;
+    if result == 0 {
+        recorder.allocations.note(name, &operands);
+    }
     recorder.note_windows(name, result, operands.get(Operand::Stream));
     drop(guard);
-    let again = |work: &dyn Fn(&mut Recorder) -> Result<(), Refused>| match RECORDER.lock() {
+    let locked = |work: &dyn Fn(&mut Recorder) -> Result<(), Refused>| match RECORDER.lock() {
         Ok(mut guard) => guard.as_mut().map_or(Ok(()), work),
         Err(_) => Ok(()),
     };
     if unknown {
         let modules = native::modules();
-        again(&|recorder| recorder.define(&modules))?;
+        locked(&|recorder| recorder.define(&modules))?;
     }
     if name.starts_with("cuGraphInstantiate")
         && let Some((graph, exec)) = operands.get(Operand::Graph).zip(operands.get(Operand::Exec))
         && let Some(path) = driver::draw(graph)
     {
-        again(&|recorder| recorder.write(&Record::Graph { exec, path: &path }))?;
+        locked(&|recorder| recorder.write(&Record::Graph { exec, path: &path }))?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ fn built() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake");
         let cc = |arguments: &[&str], file: &str, output: &str| {
             let mut command = Command::new("cc");
-            command.args(["-g", "-O1"]).args(arguments).arg("-o").arg(folder.path().join(output));
+            command.args(["-g", "-O0"]).args(arguments).arg("-o").arg(folder.path().join(output));
             let built = command.arg(source.join(file)).args(["-ldl", "-lpthread"]).status();
             assert!(built.expect("a C compiler, which Rust's linker needs as well").success());
         };
@@ -152,6 +152,84 @@ fn graphs_are_drawn_where_they_are_instantiated() {
 }
 
 #[test]
+fn the_memory_that_a_kernel_is_given_is_known() {
+    let launch = |given: &str| {
+        format!(
+            "call 442 0 gemm 0000000000000000 010000000100000001000000 010000000100000001000000 0000000000000000 {STREAM} @@{given} 0000000000000000\n"
+        )
+    };
+    let script = [
+        format!(
+            "call 367 0 - @{STREAM} 0100000000000000\ncall 243 0 - @0000000000bb0000 0010000000000000\ncall 540 0 - {STREAM} 00000000\n"
+        ),
+        launch("0008000000bb0000"),
+        launch("0018000000bb0000"),
+    ];
+    let run = Run::of(&script.concat(), &[]);
+    run.ran_on();
+    let trace = run.trace();
+    let given: Vec<(u32, &str)> = trace
+        .given
+        .iter()
+        .map(|(at, memory)| (*at, trace.script.names.memory_name(*memory)))
+        .collect();
+    assert_eq!(given, [(3, "mem1")]);
+}
+
+/// Every Python that is there and that tells its stack.
+#[test]
+fn python_stacks_are_recorded() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/program.py");
+    let mut tried = 0;
+    for python in ["python3", "python3.11", "python3.12", "python3.13"] {
+        let version = Command::new(python).arg("--version").output();
+        let version =
+            version.map_or(String::new(), |output| String::from_utf8(output.stdout).unwrap());
+        if !["3.11.", "3.12.", "3.13."]
+            .iter()
+            .any(|known| version.starts_with(&format!("Python {known}")))
+        {
+            println!("{python}: skipped, as it is not there or of another version");
+            continue;
+        }
+        tried += 1;
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(python)
+            .arg(&script)
+            .env("CUDA_INJECTION64_PATH", library())
+            .env("PHONOGRAPH_CUPTI", built().join("libcupti.so"))
+            .env("PHONOGRAPH_TRACE", folder.path().join("trace"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let trace = Trace::read(&std::fs::read(folder.path().join("trace")).unwrap()).unwrap();
+        let stacks: Vec<String> = trace
+            .sites
+            .iter()
+            .map(|site| {
+                let stack = trace
+                    .python(site)
+                    .unwrap_or("none")
+                    .replace(script.to_str().unwrap(), "SCRIPT");
+                stack.lines().take(3).collect::<Vec<_>>().join("\n")
+            })
+            .collect();
+        let expected = [
+            "  File \"SCRIPT\", line 13 in call\n  File \"SCRIPT\", line 21 in <module>",
+            "  File \"SCRIPT\", line 13 in call\n  File \"SCRIPT\", line 18 in step\n  File \"SCRIPT\", line 22 in <module>",
+            "  File \"SCRIPT\", line 13 in call\n  File \"SCRIPT\", line 23 in <lambda>",
+        ];
+        assert_eq!(stacks.len(), expected.len(), "{python}");
+        for (stack, expected) in stacks.iter().zip(expected) {
+            // Versions differ in whether they tell the class, and in how they write what is not ASCII.
+            let stack = stack.replace("Größe.", "").replace("Gr\\xf6\\xdfe.", "");
+            assert!(stack.starts_with(expected), "{python}: {stack}");
+        }
+    }
+    println!("{tried} Pythons");
+}
+
+#[test]
 fn a_killed_program_leaves_a_readable_trace() {
     let run = Run::of(&format!("{}kill\n", captures()), &[]);
     assert_eq!(run.output.status.code(), None);
@@ -182,7 +260,8 @@ fn threads_do_not_lose_calls() {
 
 #[test]
 fn a_full_trace_says_so() {
-    let run = Run::of("stress 2 4000\n", &[("PHONOGRAPH_TRACE_LIMIT", "100000")]);
+    let run =
+        Run::of(&format!("{}stress 2 4000\n", captures()), &[("PHONOGRAPH_TRACE_LIMIT", "100000")]);
     run.ran_on();
     let length = run.folder.path().join("trace").metadata().unwrap().len();
     assert!(length <= 100_000, "{length} bytes");

@@ -19,7 +19,7 @@ fn operands(u: &mut Unstructured<'_>) -> Result<Operands> {
 
 fn record(u: &mut Unstructured<'_>) -> Result<Record<'static>> {
     let text = *u.choose(&TEXTS)?;
-    Ok(match u.int_in_range(0..=11)? {
+    Ok(match u.int_in_range(0..=12)? {
         0 => {
             Record::Process { pid: u.arbitrary()?, driver: u.arbitrary()?, cupti: 1, command: text }
         }
@@ -50,6 +50,7 @@ fn record(u: &mut Unstructured<'_>) -> Result<Record<'static>> {
         }),
         8 => Record::PassedOver { function: 3, calls: u.arbitrary()? },
         9 => Record::Graph { exec: u.arbitrary()?, path: text },
+        11 => Record::Given { addresses: vec![u.arbitrary()?] },
         10 => Record::Repeated { times: u.arbitrary()? },
         _ => Record::Stopped(*u.choose(&[Stop::Ended, Stop::Full, Stop::Failed])?),
     })

@@ -6,6 +6,7 @@
 //! | code | warning |
 //! | --- | --- |
 //! | X1 | the driver answered otherwise than the model: a fault of the model, with the steps to it |
+//! | W6 | a launch of a graph with a kernel that is given memory which was freed |
 //! | W11 | a graph that was captured and never launched |
 //! | W12 | a place that captures again and again, for few launches each |
 //! | W13 | an update that failed, so that the program had to instantiate anew |
@@ -13,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use phonograph_trace::live::{Operand, Site, Stop, Trace};
-use phonograph_trace::{CuResult, Function, GraphId};
+use phonograph_trace::{Call, CuResult, Function, GraphId, MemoryId, Stream, StreamKind, ThreadId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::finding::{self, Finding, Report, Severity, Span};
@@ -29,8 +30,10 @@ pub struct Traced {
     pub captures: usize,
     /// Captures that ended without a graph, or were never ended.
     pub failed: usize,
-    /// Graphs that captures ended with, with how often each was launched.
+    /// How often each graph that a capture ended with was launched.
     pub launches: Vec<u64>,
+    /// Launches of graphs that were built otherwise.
+    pub other_launches: u64,
     /// Calls that the model could not interpret.
     pub skipped: usize,
 }
@@ -66,9 +69,8 @@ pub fn check_trace(trace: &Trace) -> Traced {
     for finding in report.findings.iter_mut().filter(|finding| finding.code == "X1") {
         blame_the_model(trace, finding);
     }
-    for finding in &mut report.findings {
-        let stack = trace.python(&trace.sites[finding.at.call.index()]);
-        if stack.is_some_and(|stack| stack.contains("torch")) {
+    if trace.modules.iter().any(|module| module.path.contains("/libtorch")) {
+        for finding in &mut report.findings {
             finding.help.extend(in_pytorch(finding.code).map(str::to_owned));
         }
     }
@@ -78,14 +80,20 @@ pub fn check_trace(trace: &Trace) -> Traced {
         .iter()
         .map(|graph| graph.name.map_or(0, |name| uses.launches(name)))
         .collect();
+    let captured = launches.iter().fold(0, |sum: u64, launches| sum.saturating_add(*launches));
+    let other_launches = uses.all.saturating_sub(captured);
+    // Frameworks capture nothing to make a pool ready: without any work beside it, an empty graph is no mistake.
+    report.findings.retain(|finding| finding.code != "W5" || finding.chain.len() > 1);
     let mut more = uses.updates(trace);
+    more.extend(freed(trace, &report.graphs));
     more.extend(recaptured(trace, &report.graphs, &launches));
     if trace.stop == Some(Stop::Ended) {
         // A program that met an error in a capture has its reasons not to launch it.
         let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
         let met: FxHashSet<CallIndex> =
             errors.flat_map(|finding| finding.chain.iter().map(|span| span.call)).collect();
-        let idle = report.graphs.iter().filter(|graph| {
+        let full = report.graphs.iter().filter(|graph| !graph.nodes.is_empty());
+        let idle = full.filter(|graph| {
             graph.name.is_some_and(|name| uses.is_idle(name) && !met.contains(&graph.begun))
         });
         more.extend(idle.map(|graph| never_launched(trace, graph)));
@@ -98,8 +106,11 @@ pub fn check_trace(trace: &Trace) -> Traced {
         .iter()
         .filter(|call| begins(call.function) && call.result.is_some_and(CuResult::is_success));
     let captures = begins.count();
-    let failed = captures.saturating_sub(report.graphs.len());
-    Traced { report, captures, failed, launches, skipped: skipped.get() }
+    let ended = trace.script.calls.iter().filter(|call| {
+        call.function == Function::StreamEndCapture && call.result.is_some_and(CuResult::is_success)
+    });
+    let failed = captures.saturating_sub(ended.count());
+    Traced { report, captures, failed, launches, other_launches, skipped: skipped.get() }
 }
 
 fn begins(function: Function) -> bool {
@@ -138,9 +149,35 @@ fn blame_the_model(trace: &Trace, finding: &mut Finding) {
     let calls = &trace.script.calls;
     let begun = (0..at.0).rev().find(|call| begins(calls[*call as usize].function)).unwrap_or(at.0);
     let from = begun.max(at.0.saturating_sub(STEPS));
+    let steps: Vec<&Call> = (from..=at.0).map(|call| &calls[call as usize]).collect();
+    let names = &trace.script.names;
+    let mut lines: Vec<String> = Vec::new();
+    let mut declare = |line: String| {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    };
+    for call in &steps {
+        if let Some(Stream::Created(stream)) = call.stream {
+            let kind = match names.stream_kinds()[stream.index()] {
+                StreamKind::Blocking => "blocking",
+                StreamKind::NonBlocking => "nonblocking",
+            };
+            declare(format!("stream {} {kind}", names.stream_word(Stream::Created(stream))));
+        }
+        if let Some(event) = call.event {
+            declare(format!("event {}", names.event_name(event)));
+        }
+        if call.thread != ThreadId(0) {
+            declare(format!("thread {}", names.thread_name(call.thread)));
+        }
+    }
+    // What kernels are called is no part of it, and may be no word of a script.
+    lines.extend(
+        steps.into_iter().map(|call| trace.script.words(&Call { work: None, ..call.clone() })),
+    );
     finding.notes.push("the steps, as a script for `phonograph check`:".to_owned());
-    let steps = (from..=at.0).map(|call| trace.script.words(&calls[call as usize]));
-    finding.notes.extend(steps.map(|step| format!("    {step}")));
+    finding.notes.extend(lines.iter().map(|line| format!("    {line}")));
     finding.help = vec![
         "the model is wrong here, or a call is missing from the trace: please report it, with these steps".to_owned(),
     ];
@@ -149,6 +186,8 @@ fn blame_the_model(trace: &Trace, finding: &mut Finding) {
 /// What becomes of graphs.
 #[derive(Default)]
 struct Uses {
+    /// Launches of all graphs.
+    all: u64,
     /// Launches by graph.
     launches: FxHashMap<GraphId, u64>,
     /// Graphs that something else was made of: a child node, a clone, an update.
@@ -166,8 +205,10 @@ impl Uses {
             let success = CuResult(site.raw.result).is_success();
             match call.function {
                 Function::GraphLaunch if success => {
+                    uses.all = uses.all.saturating_add(site.repeated).saturating_add(1);
                     if let Some(graph) = call.graph {
-                        *uses.launches.entry(graph).or_default() += 1 + site.repeated;
+                        let launches = uses.launches.entry(graph).or_default();
+                        *launches = launches.saturating_add(site.repeated).saturating_add(1);
                     }
                 }
                 Function::GraphAddChildGraphNode => {
@@ -215,10 +256,76 @@ impl Uses {
     }
 }
 
+/// Launches of graphs with kernels that were given memory which is freed by then: the first launch of each graph.
+fn freed(trace: &Trace, graphs: &[FinishedGraph]) -> Vec<Finding> {
+    let given = |call: CallIndex| {
+        let from = trace.given.partition_point(|(at, _)| *at < call.0);
+        trace.given[from..]
+            .iter()
+            .take_while(move |(at, _)| *at == call.0)
+            .map(|(_, memory)| *memory)
+    };
+    let mut users: FxHashMap<MemoryId, Vec<(GraphId, CallIndex)>> = FxHashMap::default();
+    for graph in graphs {
+        let Some(name) = graph.name else { continue };
+        for node in &graph.nodes {
+            for memory in given(node.call) {
+                let users = users.entry(memory).or_default();
+                if users.last().is_none_or(|(graph, _)| *graph != name) {
+                    users.push((name, node.call));
+                }
+            }
+        }
+    }
+    let script = &trace.script;
+    // By graph: the memory that is gone, the node that is given it, and the free.
+    let mut gone: FxHashMap<GraphId, (MemoryId, CallIndex, CallIndex)> = FxHashMap::default();
+    let mut findings = Vec::new();
+    for (at, call) in (0..).map(CallIndex).zip(&script.calls) {
+        if !call.result.is_some_and(CuResult::is_success) {
+            continue;
+        }
+        match (call.function, call.memory) {
+            (Function::MemFree | Function::MemFreeAsync | Function::MemUnmap, Some(memory)) => {
+                for (graph, node) in users.remove(&memory).into_iter().flatten() {
+                    gone.entry(graph).or_insert((memory, node, at));
+                }
+            }
+            (Function::GraphLaunch, _) => {
+                let Some((memory, node, free)) = call.graph.and_then(|graph| gone.remove(&graph))
+                else {
+                    continue;
+                };
+                let name = format!("`{}`", script.names.memory_name(memory));
+                let title = format!(
+                    "`{}` launches a graph with a kernel that is given freed memory",
+                    finding::words(script, call)
+                );
+                let chain = vec![
+                    Span::new(script, node, format!("this kernel is given an address in {name}")),
+                    Span::new(script, free, format!("{name} is freed here")),
+                ];
+                let label = "reads or writes memory that may be someone else's by now";
+                let help = "keep it for as long as the graph is launched, or update the node with the new address".to_owned();
+                findings.push(warning(
+                    "W6",
+                    title,
+                    Span::new(script, at, label),
+                    chain,
+                    vec![help],
+                ));
+            }
+            _ => {}
+        }
+    }
+    findings
+}
+
 fn never_launched(trace: &Trace, graph: &FinishedGraph) -> Finding {
     let name = graph.name.map_or("?", |name| trace.script.names.graph_name(name));
-    let title =
-        format!("`{name}`, with {} nodes, is captured and never launched", graph.nodes.len());
+    let nodes = graph.nodes.len();
+    let nodes = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
+    let title = format!("`{name}`, with {nodes}, is captured and never launched");
     let help = "its work has not run: launch it, or leave the capture out".to_owned();
     warning(
         "W11",

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::memory::{bytes, fill, word};
+use crate::memory::{bytes, fill, word};
 
 /// Most frames of a stack.
 const FRAMES: usize = 64;

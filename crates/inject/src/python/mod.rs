@@ -5,7 +5,6 @@
 //! ([`frames`]). Other Pythons give no stack. Only the thread's own stack is asked for, which nobody else changes.
 
 mod frames;
-mod memory;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;

@@ -1,5 +1,5 @@
 /* A program that "initialises CUDA", so that the library in CUDA_INJECTION64_PATH is loaded, and makes the calls of a script:
-   lines `call ID RESULT SYMBOL HEX…`, where HEX are the bytes of the arguments and `@HEX` in them a pointer to those bytes;
+   lines `call ID RESULT SYMBOL HEX…`, where HEX are the bytes of the arguments and `@HEX` in them a pointer to those bytes, `@@HEX` one to such a pointer;
    `thread` makes the calls up to `join` in another thread; `fork` makes them in a child; `repeat N` repeats the next call;
    `kill` ends the program at once; `stress THREADS CALLS` makes threads that create events and wait for them. */
 #define _GNU_SOURCE
@@ -32,7 +32,14 @@ __attribute__((noinline)) static void make(char *line) {
     int result = atoi(strtok_r(NULL, " \n", &save));
     char *symbol = strtok_r(NULL, " \n", &save);
     while ((word = strtok_r(NULL, " \n", &save))) {
-        if (*word == '@') {
+        if (word[0] == '@' && word[1] == '@') {
+            void *inner = behind[pointers], *outer = behind[pointers + 1];
+            bytes(word + 2, inner);
+            memcpy(outer, &inner, 8);
+            memcpy(params + at, &outer, 8);
+            pointers += 2;
+            at += 8;
+        } else if (*word == '@') {
             void *pointer = behind[pointers];
             bytes(word + 1, behind[pointers++]);
             memcpy(params + at, &pointer, 8);

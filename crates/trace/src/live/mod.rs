@@ -31,6 +31,7 @@
 //! | 10 | graph | handle of the executable graph, path of its drawing in DOT (text) |
 //! | 11 | stopped | 1: the program ended, 2: the file is full, 3: the recorder failed |
 //! | 12 | repeated | how often the last call was made again |
+//! | 13 | given | how many, addresses in allocated memory that the kernel of the next call is given |
 //!
 //! Ids are given out in order of first use, each kind from 0, and are defined before they are used. A tag that is not in the table is
 //! skipped: a newer recorder may write more.
@@ -51,7 +52,7 @@ pub const MAGIC: &[u8; 8] = b"phonotrc";
 pub const VERSION: u32 = 1;
 /// Longest text in a trace, in bytes; a recorder cuts longer ones.
 pub const MAX_TEXT: usize = 1 << 16;
-/// Most frames of a native stack.
+/// Most frames of a native stack, and most addresses that are told of a kernel.
 pub const MAX_FRAMES: usize = 128;
 
 /// What a file begins with.

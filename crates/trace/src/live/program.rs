@@ -20,6 +20,8 @@ pub struct Trace {
     pub script: Script,
     /// Where each call of the script was made, by its position.
     pub sites: Vec<Site>,
+    /// Which memory kernels are given addresses in: positions of their calls, in order, each with the memory.
+    pub given: Vec<(u32, MemoryId)>,
     /// Calls that failed for reasons which have nothing to do with captures.
     pub failed: Vec<Site>,
     /// How the program was started, with spaces between the words.
@@ -69,6 +71,7 @@ impl Trace {
         let mut trace = Self {
             script: Script { names: Names::new(), calls: Vec::new() },
             sites: Vec::new(),
+            given: Vec::new(),
             failed: Vec::new(),
             command: String::new(),
             driver: 0,
@@ -101,7 +104,10 @@ impl Trace {
                 }
                 Record::Thread { id, main, name, .. } => {
                     order("thread", id, handles.threads.len())?;
-                    let named = format!("thread{id}:{name}");
+                    // As names are in scripts, whatever the program calls it.
+                    let plain = |c: char| if c.is_alphanumeric() { c } else { '_' };
+                    let named =
+                        format!("thread{id}:{}", name.chars().map(plain).collect::<String>());
                     let thread = match main {
                         true => None,
                         false => trace.script.names.declare_thread(&named),
@@ -123,6 +129,7 @@ impl Trace {
                 Record::Module { start, end, bias, path } => {
                     trace.modules.push(Module { range: start..end, bias, path: path.to_owned() });
                 }
+                Record::Given { addresses } => handles.given = addresses,
                 Record::Call(raw) => trace.call(at, raw, &mut handles)?,
                 Record::Repeated { times } => {
                     if let Some(site) = trace.sites.last_mut() {
@@ -189,7 +196,11 @@ impl Trace {
         };
         let result = CuResult(raw.result);
         let site = Site { raw, repeated: 0 };
-        let Some(function) = Function::from_name(name) else {
+        let known = match name.as_str() {
+            "cuGreenCtxStreamCreate" => Some(Function::StreamCreateWithPriority),
+            name => Function::from_name(name),
+        };
+        let Some(function) = known else {
             if !result.is_success() {
                 self.failed.push(site);
             }
@@ -205,7 +216,11 @@ impl Trace {
             return Ok(());
         }
         let seen = Seen { raw: &raw, function, thread, result, per_thread, kernel, device };
+        let given = std::mem::take(&mut handles.given);
         if let Some(call) = handles.call(&seen, &mut self.script.names) {
+            let at = self.script.calls.len() as u32;
+            let memory = given.iter().filter_map(|address| handles.memory.find(*address));
+            self.given.extend(memory.map(|memory| (at, memory)));
             self.script.calls.push(call);
             self.sites.push(site);
         }
@@ -263,6 +278,8 @@ struct Handles {
     graphs: HashMap<u64, GraphId>,
     execs: HashMap<u64, GraphId>,
     memory: Space,
+    /// What the next call's kernel is given.
+    given: Vec<u64>,
     made: [u32; 4],
 }
 
@@ -456,7 +473,10 @@ impl Handles {
         }
         match seen.function {
             F::MemFree | F::MemFreeHost | F::MemHostUnregister | F::MemFreeAsync | F::MemUnmap => {
-                let address = address.filter(|address| *address != 0)?;
+                let Some(address) = address.filter(|address| *address != 0) else {
+                    // Freeing nothing does nothing, unless a capture bars even that.
+                    return (!success).then_some(());
+                };
                 call.memory = Some(match self.memory.find(address) {
                     Some(memory) => memory,
                     None => names.memory(&self.fresh(Named::Memory))?,

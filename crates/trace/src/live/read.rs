@@ -126,15 +126,8 @@ fn contents<'a>(tag: u8, from: &mut Contents<'a>) -> Result<Option<Record<'a>>, 
         },
         tag::CONTEXT => Record::Context { id: from.small()?, device: from.maybe()? },
         tag::TEXT => Record::Text { id: from.small()?, text: text(from)? },
-        tag::FRAMES => {
-            let id = from.small()?;
-            let count = from.small()? as usize;
-            if count > MAX_FRAMES {
-                return Err(fault("a stack with too many frames"));
-            }
-            let addresses = (0..count).map(|_| from.number()).collect::<Result<_, _>>()?;
-            Record::Frames { id, addresses }
-        }
+        tag::FRAMES => Record::Frames { id: from.small()?, addresses: addresses(from)? },
+        tag::GIVEN => Record::Given { addresses: addresses(from)? },
         tag::MODULE => Record::Module {
             start: from.number()?,
             end: from.number()?,
@@ -153,6 +146,15 @@ fn contents<'a>(tag: u8, from: &mut Contents<'a>) -> Result<Option<Record<'a>>, 
         }),
         _ => return Ok(None),
     }))
+}
+
+fn addresses(from: &mut Contents<'_>) -> Result<Vec<u64>, LiveError> {
+    let at = from.at();
+    let count = from.small()? as usize;
+    if count > MAX_FRAMES {
+        return Err(LiveError::Record { at, what: "too many addresses" });
+    }
+    (0..count).map(|_| from.number()).collect()
 }
 
 fn text<'a>(from: &mut Contents<'a>) -> Result<&'a str, LiveError> {

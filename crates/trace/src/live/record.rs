@@ -67,6 +67,11 @@ pub enum Record<'a> {
         /// Its file.
         path: &'a str,
     },
+    /// Addresses in allocated memory that the kernel of the next call is given.
+    Given {
+        /// The addresses, at most one for each allocation.
+        addresses: Vec<u64>,
+    },
     /// A call.
     Call(RawCall),
     /// The last call was made again, with the same result.
@@ -212,12 +217,19 @@ pub(super) mod tag {
     pub const GRAPH: u8 = 10;
     pub const STOPPED: u8 = 11;
     pub const REPEATED: u8 = 12;
+    pub const GIVEN: u8 = 13;
 }
 
 /// A text that is not longer than a file may hold.
 fn cut(text: &str) -> &str {
     let end = (0..=text.len().min(MAX_TEXT)).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
+}
+
+fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
+    let addresses = &addresses[..addresses.len().min(MAX_FRAMES)];
+    put(out, addresses.len() as u64);
+    addresses.iter().for_each(|address| put(out, *address));
 }
 
 impl Record<'_> {
@@ -276,11 +288,13 @@ impl Record<'_> {
                 tag::TEXT
             }
             Record::Frames { id, addresses } => {
-                let addresses = &addresses[..addresses.len().min(MAX_FRAMES)];
                 put(out, u64::from(*id));
-                put(out, addresses.len() as u64);
-                addresses.iter().for_each(|address| put(out, *address));
+                put_addresses(out, addresses);
                 tag::FRAMES
+            }
+            Record::Given { addresses } => {
+                put_addresses(out, addresses);
+                tag::GIVEN
             }
             Record::Module { start, end, bias, path } => {
                 for number in [start, end, bias] {
