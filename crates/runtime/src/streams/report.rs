@@ -20,7 +20,7 @@ pub struct DeviceReport {
     pub tainted: usize,
 }
 
-/// What [`Device::trim`] did.
+/// What [`Device::trim`](super::Device::trim) did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrimReport {
     /// Pages went back.
