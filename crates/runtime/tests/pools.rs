@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use arbtest::arbtest;
-use phonograph_runtime::pool::{MAX_ALLOCATION, PageId, Pools, SizeClass, Slice};
+use phonograph_runtime::pool::{GroupId, MAX_ALLOCATION, PageId, Place, Pools, SizeClass, Slice};
 use phonograph_runtime::streams::PooledStreamId;
 
 #[test]
@@ -44,6 +44,39 @@ fn fragmentation_is_reported_by_class() {
     assert_eq!(pools.trim(|stream| stream == on), []);
     assert_eq!(pools.trim(|_| false), [(page, class, ())]);
     assert!(pools.report().is_empty());
+}
+
+#[test]
+fn slices_are_lent_among_graphs_of_one_group_alone() {
+    let mut pools = Pools::default();
+    let on = PooledStreamId(0);
+    let class = SizeClass::of(1 << 20).unwrap();
+    let (ours, theirs) = (GroupId(1), GroupId(2));
+    let page = pools.grow(on, class, ());
+    let slice = Slice { page, offset: 0 };
+    // Which graphs guard the page, and whether its slice is lent to our group.
+    for (guards, lent) in [
+        (&[][..], false), // it is anybody's
+        (&[Some(ours)], true),
+        (&[Some(ours), Some(ours)], true),
+        (&[Some(theirs)], false),
+        (&[None], false),
+        (&[Some(ours), Some(theirs)], false),
+        (&[Some(ours), None], false),
+    ] {
+        guards.iter().for_each(|&guard| pools.guard(page, guard));
+        let found = Vec::from_iter(pools.shared(on, class, ours));
+        assert_eq!(found, if lent { vec![slice] } else { Vec::new() }, "{guards:?}");
+        assert!(pools.shared(PooledStreamId(1), class, ours).next().is_none());
+        assert!(pools.shared(on, class.at(Place::Host), ours).next().is_none());
+        if lent {
+            pools.take_this(slice, 1 << 20);
+            assert!(pools.shared(on, class, ours).next().is_none(), "it is taken");
+            pools.give_back(slice, 1 << 20);
+        }
+        guards.iter().for_each(|&guard| pools.unguard(page, guard));
+        assert_eq!(pools.available(on, class), 1);
+    }
 }
 
 #[test]

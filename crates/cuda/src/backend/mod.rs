@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use phonograph_graph::{BufferId, ComputeGraph, GraphBuilder, Scalar, Schedule, SlotId, Space};
+use phonograph_graph::{
+    BufferId, ComputeGraph, GraphBuilder, KernelRef, NodeKind, Scalar, Schedule, SlotId, Space,
+};
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
@@ -205,10 +207,17 @@ fn parts(op: &Placed<'_, Memory>, step: Step) -> Result<Vec<Memory>, BackendErro
 fn bindings<'a>(
     hosts: &'a Registry,
     kernels: &'a FxHashMap<String, Function>,
+    kind: &NodeKind,
     parts: &'a [Memory],
 ) -> Bindings<'a> {
     let mut bindings = Bindings::new().hosts(hosts);
-    for (name, function) in kernels {
+    let may_call = |name: &str| match kind {
+        NodeKind::Kernel(kernel) => {
+            matches!(&kernel.kernel, KernelRef::Named(called) if **called == *name)
+        }
+        _ => kind.has_inner_graphs(),
+    };
+    for (name, function) in kernels.iter().filter(|(name, _)| may_call(name)) {
         // SAFETY: `CudaBackend::kernel` was promised what this asks for.
         bindings = unsafe { bindings.kernel(name, function) };
     }
@@ -264,7 +273,7 @@ impl Backend for CudaBackend {
     fn prepare(&mut self, op: &Placed<'_, Memory>) -> Result<CudaOperation, BackendError> {
         let graph = alone(op).map_err(at(Step::Prepare))?;
         let parts = parts(op, Step::Prepare)?;
-        let bindings = bindings(&self.hosts, &self.kernels, &parts);
+        let bindings = bindings(&self.hosts, &self.kernels, op.kind, &parts);
         let schedule = Schedule::sequential(&graph);
         let exec = crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings);
         Ok(CudaOperation(Arc::new(Mutex::new(exec.map_err(at(Step::Prepare))?))))
@@ -339,7 +348,7 @@ impl Backend for CudaBackend {
         let own: Vec<SlotId> = own.collect();
         let graph = alone(op).map_err(at(Step::Record))?;
         let parts = parts(op, Step::Record)?;
-        let bindings = bindings(&self.hosts, &self.kernels, &parts);
+        let bindings = bindings(&self.hosts, &self.kernels, op.kind, &parts);
         let (target, Position { graph: into, after }) = (self.cuda.target(), &position);
         let nodes = recorded.add(target, *into, after, &graph, &own, &bindings);
         let nodes = nodes.map_err(at(Step::Record))?;

@@ -13,6 +13,7 @@ use phonograph_runtime::cpu::kernels::KernelError;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::kernel::Named;
 use super::words::Words;
 use super::{Lowering, Place, ProductBy, Scope, Target};
 use crate::bindings::{Bindings, InstantiateError};
@@ -41,6 +42,8 @@ pub(crate) struct Recorded {
     faults: Option<Faults>,
     host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
     has_priorities: bool,
+    /// What the driver says of the kernels that were bound by name.
+    named: FxHashMap<Arc<str>, Named>,
     /// Of each node recorded, its path, and the driver's nodes that are its own.
     nodes: Vec<(NodePath, SmallVec<[CUgraphNode; 1]>, bool)>,
 }
@@ -68,7 +71,9 @@ impl Recorded {
         slots: &[SlotId],
         bindings: &Bindings<'_>,
     ) -> Result<&[CUgraphNode], InstantiateError> {
-        super::check_races(graph, &NodePath(Vec::new()))?;
+        if graph.node(NodeId(0)).kind.has_inner_graphs() {
+            super::check_races(graph, &NodePath(Vec::new()))?;
+        }
         let device = target.devices[0].clone();
         let _current = device.enter()?;
         let mut lowering = Lowering {
@@ -83,7 +88,7 @@ impl Recorded {
             pointer_slots: FxHashMap::default(),
             faults: self.faults.take(),
             host_fault: self.host_fault.clone(),
-            named: FxHashMap::default(),
+            named: std::mem::take(&mut self.named),
             recipes: FxHashMap::default(),
             functions: std::mem::take(&mut self.functions),
             words: std::mem::take(&mut self.words),
@@ -94,8 +99,9 @@ impl Recorded {
             allocated: Vec::new(),
         };
         let node = NodeId(0);
-        let name = graph.node(node).name.to_string();
-        let path = NodePath(vec![(NodeId::from_index(self.nodes.len()), name)]);
+        let number = NodeId::from_index(self.nodes.len());
+        let path = NodePath(vec![(number, graph.node(node).name.to_string())]);
+        let known = lowering.faults.as_ref().map_or(0, |faults| faults.nodes.len());
         let schedule = Schedule::sequential(graph);
         let room = if slots.is_empty() {
             Ok(())
@@ -118,6 +124,10 @@ impl Recorded {
             };
             lowering.node(&mut scope, node, after)
         });
+        // What a replay tells of the node has its number in the recording, not in the graph that it came in.
+        for (path, _) in lowering.faults.iter_mut().flat_map(|faults| &mut faults.nodes[known..]) {
+            path.0[0].0 = number;
+        }
         self.memory.extend(lowering.memory.into_values().map(|m| (m.address(), m)));
         self.ops = lowering.ops;
         self.hosts = lowering.hosts;
@@ -127,6 +137,7 @@ impl Recorded {
         self.functions = lowering.functions;
         self.products = lowering.products;
         self.faults = lowering.faults;
+        self.named = lowering.named;
         self.has_priorities = lowering.has_priorities;
         let can_be_disabled = matches!(
             graph.node(node).kind,

@@ -10,9 +10,10 @@ use phonograph_graph::Scalar;
 use super::backend::{Backend, GraphKind, PooledStreamId};
 use super::handle::{Buffer, GraphToken, Returns, Slot};
 use super::op::Operation;
+use super::report::{DeviceReport, Retained, TrimReport};
 use super::server::Server;
 use crate::capture::{CaptureError, CaptureStatus, DeviceCaptures, LogicalStreamId, Request};
-use crate::pool::{ClassReport, GroupId, PageId, Place};
+use crate::pool::{GroupId, Place};
 
 /// The most streams of a device. Every call looks at all of them.
 pub const MAX_STREAMS: u32 = 1024;
@@ -48,42 +49,6 @@ impl<B: Backend> fmt::Debug for Device<B> {
     }
 }
 
-/// Pages by backend stream and size class.
-#[derive(Clone, PartialEq, Debug)]
-pub struct DeviceReport {
-    /// One for each stream and class that have pages.
-    pub classes: Vec<(PooledStreamId, ClassReport)>,
-    /// Sealed graphs that are alive.
-    pub graphs: usize,
-    /// Buffers that are tainted.
-    pub tainted: usize,
-}
-
-/// What [`Device::trim`] did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TrimReport {
-    /// Pages went back.
-    Released {
-        /// Number of pages.
-        pages: u64,
-        /// Their bytes.
-        bytes: u64,
-    },
-    /// A stream of the device records, so nothing went back.
-    Recording,
-}
-
-/// A buffer that a sealed graph keeps.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RetainedBuffer {
-    /// Its name.
-    pub name: String,
-    /// Bytes asked for.
-    pub bytes: u64,
-    /// Whether nobody holds it any more, so that only graphs keep its bytes from others.
-    pub released: bool,
-}
-
 /// Graphs of a device that may have scratch in common.
 #[derive(Clone)]
 pub struct GraphGroup {
@@ -94,39 +59,6 @@ pub struct GraphGroup {
 impl fmt::Debug for GraphGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("GraphGroup").field(&self.id).finish()
-    }
-}
-
-/// What a sealed graph keeps alive.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Retained {
-    /// The graph's name.
-    pub graph: String,
-    /// Nodes recorded.
-    pub nodes: u64,
-    /// The pages it guards, with their bytes.
-    pub pages: Vec<(PageId, u64)>,
-    /// Bytes of the pages that no other graph guards: what would be free to hand out without this one.
-    pub exclusive_bytes: u64,
-    /// Bytes of its buffers' slices that other graphs use as well, their own or of its group.
-    pub shared_bytes: u64,
-    /// Bytes of its pages that are in no buffer of its own: guarded because they share a page with one.
-    pub bystander_bytes: u64,
-    /// The buffers it touches, in the order of their allocation.
-    pub buffers: Vec<RetainedBuffer>,
-    /// Handles of the graph, and launches of it that have not been issued yet: what keeps all of this.
-    pub holders: u64,
-}
-
-impl Retained {
-    /// Bytes of all pages that the graph guards.
-    pub fn page_bytes(&self) -> u64 {
-        self.pages.iter().map(|(_, bytes)| bytes).sum()
-    }
-
-    /// Bytes of buffers that nobody but graphs holds.
-    pub fn released_bytes(&self) -> u64 {
-        self.buffers.iter().filter(|buffer| buffer.released).map(|buffer| buffer.bytes).sum()
     }
 }
 

@@ -44,7 +44,9 @@ mod order;
 mod prepared;
 mod queue;
 mod recorded;
+mod report;
 mod server;
+mod sharing;
 mod taint;
 mod template;
 mod window;
@@ -53,11 +55,9 @@ pub use backend::{
     Backend, BackendError, Failed, GraphKind, Issued, Operand, Placed, PooledStreamId, Step, Ticket,
 };
 pub use cpu::{CpuExec, CpuOperation, CpuRecording, DriverCpu, SharedCpu, SoftwareCpu};
-pub use device::{
-    CaptureWindow, Device, DeviceReport, Graph, GraphGroup, MAX_STREAMS, Retained, RetainedBuffer,
-    Stream, Synced, TrimReport,
-};
+pub use device::{CaptureWindow, Device, Graph, GraphGroup, MAX_STREAMS, Stream, Synced};
 pub use handle::{Buffer, BufferKey, GraphKey, Slot, SlotKey};
 pub use op::{Operation, external};
 pub use recorded::recorded_schedule;
+pub use report::{DeviceReport, Retained, RetainedBuffer, TrimReport};
 pub use template::TemplateKey;

@@ -6,7 +6,7 @@
 //! those that it is behind, tells what has failed. Every failure goes to the logical stream that submitted the work, and
 //! taints what the work would have written, and what has been made of that since.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -16,7 +16,6 @@ use super::backend::{
     Backend, BackendError, Failed, Issued, Operand, Placed, PooledStreamId, Ticket,
 };
 use super::caught::Caught;
-use super::device::{Retained, RetainedBuffer};
 use super::handle::{Buffer, BufferKey, GraphKey, GraphToken, Returns, Values};
 use super::op::Operation;
 use super::order::{Order, Position, Touched};
@@ -190,42 +189,6 @@ impl<B: Backend> Core<B> {
         self.destroy_retired();
         for page in self.pools.take_all() {
             self.backend.free(page);
-        }
-    }
-
-    /// What a sealed graph keeps alive.
-    pub fn retained(&self, key: GraphKey) -> Retained {
-        let Sealed { recorded, holders, .. } = &self.graphs[&key];
-        let pages: Vec<_> = recorded.pages.iter().map(|&id| (id, self.pools.bytes(id))).collect();
-        let exclusive = pages.iter().filter(|(id, _)| self.pools.guards(*id) == 1);
-        // Two buffers of a graph may have had the same slice, one after the other.
-        let slices: BTreeMap<Slice, u64> = recorded
-            .buffers
-            .values()
-            .map(|member| (member.slice, self.pools.class(member.slice.page).bytes()))
-            .collect();
-        let (whole, own): (u64, u64) =
-            (pages.iter().map(|(_, bytes)| bytes).sum(), slices.values().sum());
-        let others = self.graphs.iter().filter(|(other, _)| **other != key);
-        let theirs: FxHashSet<Slice> = others
-            .flat_map(|(_, other)| other.recorded.buffers.values().map(|member| member.slice))
-            .collect();
-        let shared = slices.iter().filter(|(slice, _)| theirs.contains(slice));
-        let shared_bytes = shared.map(|(_, bytes)| bytes).sum();
-        let buffers = recorded.buffers.iter().map(|(key, member)| RetainedBuffer {
-            name: member.name.to_string(),
-            bytes: member.bytes,
-            released: !self.alive.contains(key),
-        });
-        Retained {
-            graph: recorded.name.clone(),
-            nodes: recorded.nodes,
-            exclusive_bytes: exclusive.map(|(_, bytes)| bytes).sum(),
-            shared_bytes,
-            bystander_bytes: whole - own,
-            buffers: buffers.collect(),
-            holders: holders.strong_count() as u64,
-            pages,
         }
     }
 

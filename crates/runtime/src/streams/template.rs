@@ -59,10 +59,9 @@ impl Templates {
     ) -> Option<Arc<Template>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |template: &&Arc<Template>| {
-            let mut slots = template.slots.iter().map(Slot::key).zip(slots.iter().map(Slot::key));
             *template.name == *name
                 && template.sizes[..] == *sizes
-                && slots.all(|(a, b)| a == b)
+                && template.slots.iter().map(Slot::key).eq(slots.iter().map(Slot::key))
                 && same_kind(&template.kind, kind)
         };
         known.get(&print)?.iter().find(same).cloned()

@@ -19,27 +19,65 @@ enum Window {
     Recording { operations: Vec<Plus>, doomed: bool, refused: BTreeSet<usize> },
 }
 
+/// A window that is open, on the slots of all its streams.
+#[derive(Clone, Debug)]
+struct Held {
+    owner: LogicalStreamId,
+    members: BTreeSet<u64>,
+    window: Window,
+}
+
 /// What the device ought to be.
 struct Oracle {
     /// None if tainted.
     values: Vec<Option<f32>>,
-    slots: Vec<Option<(LogicalStreamId, Window)>>,
+    windows: Vec<Held>,
 }
 
 fn written(operations: &[Plus]) -> BTreeSet<usize> {
     operations.iter().map(|&(_, to)| to).collect()
 }
 
+fn slot(stream: u64) -> u64 {
+    stream % u64::from(STREAMS)
+}
+
 impl Oracle {
-    fn slot(&mut self, stream: LogicalStreamId) -> &mut Option<(LogicalStreamId, Window)> {
-        &mut self.slots[(stream.value % u64::from(STREAMS)) as usize]
+    /// The window on the slot of a stream.
+    fn held(&mut self, stream: LogicalStreamId) -> Option<&mut Held> {
+        let here = |held: &&mut Held| held.members.iter().any(|&m| slot(m) == slot(stream.value));
+        self.windows.iter_mut().find(here)
     }
 
-    fn recorder(&mut self, stream: LogicalStreamId) -> Option<LogicalStreamId> {
-        match self.slot(stream) {
-            Some((owner, Window::Recording { .. })) => Some(*owner),
-            _ => None,
+    fn take(&mut self, stream: LogicalStreamId) -> Option<Held> {
+        let here = |held: &Held| held.members.iter().any(|&m| slot(m) == slot(stream.value));
+        let at = self.windows.iter().position(here)?;
+        Some(self.windows.swap_remove(at))
+    }
+
+    /// Whether the recording on the slot is the stream's own; None if there is none.
+    fn records(&mut self, stream: LogicalStreamId) -> Option<bool> {
+        let held = self.held(stream)?;
+        let recording = matches!(held.window, Window::Recording { .. });
+        recording.then(|| held.members.contains(&stream.value))
+    }
+
+    fn prepare(&mut self, owner: LogicalStreamId, members: BTreeSet<u64>) -> bool {
+        let free = members.iter().all(|&value| self.held(id(value)).is_none());
+        if free {
+            self.windows.push(Held { owner, members, window: Window::WarmUp });
         }
+        free
+    }
+
+    fn begin(&mut self, stream: LogicalStreamId) -> bool {
+        let Some(held) = self.held(stream) else { return false };
+        let opens = held.members.contains(&stream.value) && matches!(held.window, Window::WarmUp);
+        if opens {
+            let (operations, refused) = (Vec::new(), BTreeSet::new());
+            held.window = Window::Recording { operations, doomed: false, refused };
+        }
+        opens
     }
 
     fn taint(&mut self, buffers: impl IntoIterator<Item = usize>) -> bool {
@@ -48,7 +86,9 @@ impl Oracle {
     }
 
     fn doom(&mut self, stream: LogicalStreamId, buffers: BTreeSet<usize>) -> bool {
-        if let Some((_, Window::Recording { doomed, refused, .. })) = self.slot(stream) {
+        if let Some(Held { window: Window::Recording { doomed, refused, .. }, .. }) =
+            self.held(stream)
+        {
             *doomed = true;
             refused.extend(&buffers);
         }
@@ -69,43 +109,48 @@ impl Oracle {
     }
 
     fn submit(&mut self, stream: LogicalStreamId, operation: Plus) -> bool {
-        match self.recorder(stream) {
+        match self.records(stream) {
             None => self.run(&[operation]),
-            Some(owner) if owner == stream => {
-                if let Some((_, Window::Recording { operations, .. })) = self.slot(stream) {
+            Some(true) => {
+                if let Some(Held { window: Window::Recording { operations, .. }, .. }) =
+                    self.held(stream)
+                {
                     operations.push(operation);
                 }
                 true
             }
-            Some(_) => self.taint([operation.1]),
+            Some(false) => self.taint([operation.1]),
         }
     }
 
     fn write(&mut self, stream: LogicalStreamId, buffer: usize, value: f32) -> bool {
-        match self.recorder(stream) {
+        match self.records(stream) {
             None => {
                 self.values[buffer] = Some(value);
                 true
             }
-            Some(owner) if owner == stream => self.doom(stream, [buffer].into()),
-            Some(_) => self.taint([buffer]),
+            Some(true) => self.doom(stream, [buffer].into()),
+            Some(false) => self.taint([buffer]),
         }
     }
 
     fn launch(&mut self, stream: LogicalStreamId, operations: &[Plus]) -> bool {
-        match self.recorder(stream) {
+        match self.records(stream) {
             None => self.run(operations),
-            Some(owner) if owner == stream => self.doom(stream, written(operations)),
-            Some(_) => self.taint(written(operations)),
+            Some(true) => self.doom(stream, written(operations)),
+            Some(false) => self.taint(written(operations)),
         }
     }
 
     /// The operations of the graph, if there is one.
     fn end(&mut self, stream: LogicalStreamId) -> Option<Vec<Plus>> {
-        self.recorder(stream)?;
-        let (owner, window) = self.slot(stream).take()?;
-        let Window::Recording { operations, doomed, refused } = window else { return None };
-        if owner == stream && !doomed {
+        let own = self.records(stream)?;
+        let Held { window: Window::Recording { operations, doomed, refused }, .. } =
+            self.take(stream)?
+        else {
+            return None;
+        };
+        if own && !doomed {
             return Some(operations);
         }
         self.taint(written(&operations).into_iter().chain(refused));
@@ -113,17 +158,15 @@ impl Oracle {
     }
 
     fn abort(&mut self, stream: LogicalStreamId) -> bool {
-        match self.slot(stream).take() {
-            Some((owner, window)) if owner != stream => {
-                *self.slot(stream) = Some((owner, window));
-                false
-            }
-            Some((_, Window::Recording { operations, refused, .. })) => {
-                self.taint(written(&operations).into_iter().chain(refused));
-                true
-            }
-            _ => true,
+        if self.held(stream).is_some_and(|held| !held.members.contains(&stream.value)) {
+            return false;
         }
+        if let Some(Held { window: Window::Recording { operations, refused, .. }, .. }) =
+            self.take(stream)
+        {
+            self.taint(written(&operations).into_iter().chain(refused));
+        }
+        true
     }
 }
 
@@ -132,11 +175,10 @@ const BUFFERS: usize = 4;
 fn program<B: Backend>(u: &mut Unstructured<'_>, device: &Device<B>, trace: &Shared) -> Result<()> {
     let buffers: Vec<Buffer> =
         (0..BUFFERS).map(|b| device.stream_of(id(b as u64 % 3)).alloc("b", 16).unwrap()).collect();
-    let mut oracle =
-        Oracle { values: vec![Some(0.0); BUFFERS], slots: vec![None; STREAMS as usize] };
+    let mut oracle = Oracle { values: vec![Some(0.0); BUFFERS], windows: Vec::new() };
     let mut graphs: Vec<(Graph, Vec<Plus>)> = Vec::new();
     for step in 0..u.int_in_range(0..=60)? {
-        let on = id(u.int_in_range(0..=1)? + u64::from(STREAMS) * u.int_in_range(0..=1)?);
+        let on = id(u.int_in_range(0..=2)? + u64::from(STREAMS) * u.int_in_range(0..=1)?);
         let stream = device.stream_of(on);
         let (from, to) = (u.choose_index(BUFFERS)?, u.choose_index(BUFFERS)?);
         let (expected, done) = match u.int_in_range(0..=11)? {
@@ -153,22 +195,18 @@ fn program<B: Backend>(u: &mut Unstructured<'_>, device: &Device<B>, trace: &Sha
                 (oracle.launch(on, operations), stream.launch(graph))
             }
             7 => {
-                let free = oracle.slot(on).is_none();
-                if free {
-                    *oracle.slot(on) = Some((on, Window::WarmUp));
+                let mut members = BTreeSet::from([on.value]);
+                let mut others = Vec::new();
+                for value in [0, 1, 2].into_iter().filter(|&value| value != on.value) {
+                    if u.ratio(1, 3)? {
+                        members.insert(value);
+                        others.push(device.stream_of(id(value)));
+                    }
                 }
-                (free, stream.prepare().map(std::mem::forget))
+                let prepared = stream.prepare_with(&others.iter().collect::<Vec<_>>());
+                (oracle.prepare(on, members), prepared.map(std::mem::forget))
             }
-            8 | 9 => {
-                let opens =
-                    matches!(oracle.slot(on), Some((owner, Window::WarmUp)) if *owner == on);
-                if opens {
-                    let (operations, refused) = (Vec::new(), BTreeSet::new());
-                    let window = Window::Recording { operations, doomed: false, refused };
-                    *oracle.slot(on) = Some((on, window));
-                }
-                (opens, stream.begin())
-            }
+            8 | 9 => (oracle.begin(on), stream.begin()),
             10 => {
                 let operations = oracle.end(on);
                 let graph = stream.end("graph");
@@ -185,8 +223,8 @@ fn program<B: Backend>(u: &mut Unstructured<'_>, device: &Device<B>, trace: &Sha
             }
         };
         assert_eq!(done.is_ok(), expected, "step {step} by {on:?}: {done:?}");
-        for stream in [0, 1, 4, 5].map(id) {
-            let owns = matches!(oracle.slot(stream), Some((owner, _)) if *owner == stream);
+        for stream in [0, 1, 2, 4, 5, 6].map(id) {
+            let owns = oracle.windows.iter().any(|held| held.owner == stream);
             assert_eq!(device.status().is_capturing(stream), owns);
         }
         if u.ratio(1, 4)? {
@@ -194,8 +232,8 @@ fn program<B: Backend>(u: &mut Unstructured<'_>, device: &Device<B>, trace: &Sha
         }
     }
     compare(device, &buffers, &oracle);
-    for slot in oracle.slots.iter().flatten() {
-        device.stream_of(slot.0).abort().unwrap();
+    for held in &oracle.windows {
+        device.stream_of(held.owner).abort().unwrap();
     }
     drop((buffers, graphs));
     for on in 0..STREAMS {
