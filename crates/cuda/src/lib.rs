@@ -12,8 +12,9 @@
 //! # What it needs
 //!
 //! To build: nothing. To run: a driver for CUDA [`OLDEST_DRIVER`] or newer, and NVRTC for generated kernels. Both are
-//! opened at run time ([`Driver`], [`Nvrtc`]); what is missing is a typed error, never a panic. The bindings of `cudarc`
-//! are used, for one CUDA version and one way of loading, which the features of this crate only forward.
+//! opened at run time ([`Driver`], [`Nvrtc`]); what is missing is a typed error, never a panic. Large matrix products go to
+//! cuBLAS where it loads ([`Cublas`]), which [`Exec::products`] reports. The bindings of `cudarc` are used, for one CUDA
+//! version and one way of loading, which the features of this crate only forward.
 //!
 //! # What differs from the CPU backend
 //!

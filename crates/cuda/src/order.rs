@@ -21,8 +21,8 @@ use crate::stream::{Event, Stream};
 /// How many streams are remembered before those that nobody else holds are waited for and forgotten.
 const MAX_LANES: usize = 64;
 
-/// A run of launches on one stream. Different in every process-wide run, so that executables of different backends never
-/// share one; 0 is none.
+/// A run of launches on one stream. No two in a process are the same, so that executables of different backends never share
+/// one; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Turn(u64);
 

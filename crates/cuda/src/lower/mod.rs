@@ -3,8 +3,8 @@
 //! In: a graph and a schedule, which the checker and the race check have to pass. Out: an [`Exec`]. The driver's edges
 //! are the graph's edges, with their data, and the reuse edges of the memory plan; streams and events of the schedule
 //! leave no trace. A node becomes one node of the driver, or as many as it takes: a conditional has a kernel before it
-//! that hands over the value, a fill of slices with gaps is a node for each slice. A step of several nodes is as many
-//! launches: fusing is for passes over graphs. O(nodes + edges), besides compiling.
+//! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
+//! A step of several nodes is as many launches: fusing is for passes over graphs. O(nodes + edges), besides compiling.
 
 mod control;
 mod kernel;

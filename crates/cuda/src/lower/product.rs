@@ -17,6 +17,9 @@ use crate::error::{call, log_drop};
 use crate::graph::{Dependencies, add_node, params_of};
 use crate::memory::Memory;
 
+/// Up to so many multiplications a generated kernel is as fast or faster (128³ on an H200), and there is nothing to capture.
+const SMALL: i64 = 1 << 21;
+
 /// What computes a matrix product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProductBy {
@@ -132,6 +135,13 @@ impl Lowering<'_> {
         let [Ok(batches), Ok(m), Ok(n), Ok(k)] = sizes else { return not("it is too large") };
         if [batches, m, n, k].contains(&0) {
             return not("it is empty");
+        }
+        let terms = [batches, m, n, k]
+            .map(i64::from)
+            .iter()
+            .fold(1i64, |all, &size| all.saturating_mul(size));
+        if terms <= SMALL {
+            return not("it is small");
         }
         if let Err(error) = Cublas::load() {
             return not(&error.to_string());

@@ -276,6 +276,16 @@ fn reductions_give_the_same_bits() {
             }
         }
     }
+    // So many outputs that each is a thread's.
+    for length in [31, 1025] {
+        let (graph, types) = library(
+            LibraryKernel::Reduce { op: ReduceOp::Sum, axis: 0 },
+            &[(DType::F32, &[length, 8200]), (DType::F32, &[8200])],
+        );
+        let mut case = Case::new(graph);
+        case.replays = 1;
+        check_values(&mut cuda, &case, &types);
+    }
     let (graph, types) = library(
         LibraryKernel::Reduce { op: ReduceOp::Sum, axis: 0 },
         &[(DType::F32, &[0, 3]), (DType::F32, &[3])],
@@ -362,8 +372,8 @@ fn products_by_cublas_are_within_their_error() {
     check_products(&mut cuda, "");
 }
 
-/// Each product is within k ε Σ |aᵢ bᵢ| of the exact value, in whatever order the sums are made; all but empty ones are by a
-/// generated kernel for this reason, or by cuBLAS.
+/// Each product is within k ε Σ |aᵢ bᵢ| of the exact value, in whatever order the sums are made. All are by a generated kernel
+/// for this reason, or, without one, large ones are by cuBLAS.
 fn check_products(cuda: &mut phonograph_cuda::Cuda, why_generated: &str) {
     for (batch, m, k, n) in [
         (1, 1, 1, 1),
@@ -371,8 +381,11 @@ fn check_products(cuda: &mut phonograph_cuda::Cuda, why_generated: &str) {
         (3, 65, 33, 70),
         (2, 5, 0, 6),
         (1, 200, 1000, 3),
-        // Enough for large tiles.
+        // Enough for large tiles, and for cuBLAS.
         (2, 400, 100, 500),
+        (3, 165, 133, 170),
+        (1, 129, 2000, 19),
+        (1, 1500, 1500, 1),
     ] {
         for transposed in [false, true] {
             let mut b = GraphBuilder::new();
@@ -391,7 +404,8 @@ fn check_products(cuda: &mut phonograph_cuda::Cuda, why_generated: &str) {
                 (case.on_cpu(), case.on_cuda(cuda, &Schedule::sequential(&case.graph)));
             let by = match (k, why_generated) {
                 (0, "") => ProductBy::Generated { why: "it is empty".to_owned() },
-                (_, "") => ProductBy::Cublas,
+                (_, "") if batch * m * k * n > 1 << 21 => ProductBy::Cublas,
+                (_, "") => ProductBy::Generated { why: "it is small".to_owned() },
                 (_, why) => ProductBy::Generated { why: why.to_owned() },
             };
             let exec = case.instantiate(cuda, &Schedule::sequential(&case.graph));
@@ -435,6 +449,7 @@ fn work_around_reductions_gives_the_same_bits() {
             (&[4, 1500], 1),
             (&[1500, 4], 0),
             (&[2, 40_000], 1),
+            (&[3, 9000], 0),
             (&[3, 70, 4], 1),
             (&[3, 70, 4], 0),
             (&[3, 70, 4], 2),

@@ -6,6 +6,9 @@
 //! Where there are many elements and every view is dense (or one element repeated), a thread treats as many neighbours as
 //! fill 16 bytes of the widest type and moves them as one, if all views turn out to be aligned for that; the rest, or all
 //! of them where a view is not, are treated one by one. The operations are the same either way, and so are the bits.
+//!
+//! Loops are not unrolled: a thread goes through most of them once, and what a small kernel takes is above all the loading of
+//! its code.
 
 use std::fmt::Write;
 
@@ -48,7 +51,8 @@ pub(super) fn kernel(expr: &Expr, mut params: Params<'_>) -> CudaKernel {
         "{prelude}{pack}extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({declared}) {{
 {start}
     const {index} n = ({index})s.w[0];
-{several}    for ({index} i = {from}; i < n; i += {THREADS}u * gridDim.x) {{
+{several}    #pragma unroll 1
+    for ({index} i = {from}; i < n; i += {THREADS}u * gridDim.x) {{
 {}{one}    }}
 }}
 ",
@@ -109,6 +113,7 @@ fn packs(expr: &Expr, views: &[View], space: &Space, width: u64, first: &str) ->
     let (body, aligned) = (body(expr, &place, inputs), aligned.join(" && "));
     format!(
         "    const {index} packs = {aligned} ? n / {width}u : 0, done = packs * {width}u;
+    #pragma unroll 1
     for ({index} k = {first}; k < packs; k += {THREADS}u * gridDim.x) {{
 {loads}        #pragma unroll
         for (int j = 0; j < {width}; j++) {{

@@ -6,7 +6,7 @@
 //! where in a tile an element lies. Any strides are allowed; an inner axis of no elements gives zeros.
 //! Work after it is done to each sum by the thread that has it.
 
-use phonograph_graph::{DType, FusedKernel};
+use phonograph_graph::{DType, FusedKernel, View};
 
 use super::code::{self, Code};
 use super::params::Params;
@@ -40,6 +40,10 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
     let seen: Vec<Vec<u64>> = views[at.after_inputs.start..].iter().map(strides).collect();
     let space = Space::new(library[2].shape().extents(), &seen, true);
     let offset = |view: usize| space.offset(view - at.after_inputs.start);
+    // 32 bits where they are enough for every place, because division is much faster then.
+    let near = |view: &View| view.region().bytes / view.dtype.size() < 1 << 31;
+    let near = space.index == "u32" && views[..2].iter().all(near);
+    let index = if near && k < 1 << 31 { "u32" } else { "u64" };
     let mut words = space.words();
     let first = words.len();
     words.extend([batches, m, n, k]);
@@ -72,9 +76,9 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
         }
     };
     let positions = if a.len() == 3 {
-        "const u64 c0 = batch, c1 = r, c2 = q;"
+        format!("const {index} c0 = batch, c1 = r, c2 = q;")
     } else {
-        "const u64 c0 = r, c1 = q;"
+        format!("const {index} c0 = r, c1 = q;")
     };
     let double = library[0].dtype == DType::F64;
     let (element, fma) = if double { ("f64", "fma") } else { ("f32", "fmaf") };
@@ -85,9 +89,11 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
         .replace("$TILE", &cut.tile.to_string())
         .replace("$DEPTH", &cut.depth.to_string())
         .replace("$EACH", &(cut.tile / 16).to_string())
+        .replace("$STEPS", &(cut.tile * cut.depth / u64::from(THREADS)).to_string())
+        .replace("$I", index)
         .replace("$T", element)
         .replace("$FMA", fma)
-        .replace("$POSITIONS", positions)
+        .replace("$POSITIONS", &positions)
         .replace("$FINISH", &finish);
     for (at, name) in (first..).zip(["batches", "m", "n", "k", "a0", "a1", "a2", "b0", "b1", "b2"])
     {
@@ -112,35 +118,50 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
 }
 
 const BODY: &str = "    __shared__ $T as[$DEPTH][$TILE + 1], bs[$DEPTH][$TILE + 1];
-    const u64 batches = $batches;
-    const u64 m = $m;
-    const u64 n = $n;
-    const u64 k = $k;
-    const u64 a0 = $a0;
-    const u64 a1 = $a1;
-    const u64 a2 = $a2;
-    const u64 b0 = $b0;
-    const u64 b1 = $b1;
-    const u64 b2 = $b2;
-    const u64 rows = (m + $TILEu - 1u) / $TILEu, columns = (n + $TILEu - 1u) / $TILEu;
+    const $I batches = $batches;
+    const $I m = $m;
+    const $I n = $n;
+    const $I k = $k;
+    const $I a0 = $a0;
+    const $I a1 = $a1;
+    const $I a2 = $a2;
+    const $I b0 = $b0;
+    const $I b1 = $b1;
+    const $I b2 = $b2;
+    const $I rows = (m + $TILEu - 1u) / $TILEu, columns = (n + $TILEu - 1u) / $TILEu;
     const u32 tx = threadIdx.x % 16u, ty = threadIdx.x / 16u;
-    for (u64 tile = blockIdx.x; tile < batches * rows * columns; tile += gridDim.x) {
-        const u64 batch = tile / (rows * columns), row = tile / columns % rows * $TILEu, column = tile % columns * $TILEu;
+    #pragma unroll 1
+    for ($I tile = blockIdx.x; tile < batches * rows * columns; tile += gridDim.x) {
+        const $I batch = tile / (rows * columns), row = tile / columns % rows * $TILEu, column = tile % columns * $TILEu;
         const $T *from_a = x0 + batch * a0, *from_b = x1 + batch * b0;
         $T sums[$EACH][$EACH] = {};
-        for (u64 first = 0; first < k; first += $DEPTHu) {
+        // Neighbouring threads read along whichever axis is denser in memory. What comes next is read during the sums.
+        $T next_a[$STEPS], next_b[$STEPS];
+        auto fetch = [&](const $I first) {
             #pragma unroll
-            for (u32 step = 0; step < $TILEu * $DEPTHu / 256u; step++) {
+            for (u32 step = 0; step < $STEPSu; step++) {
                 const u32 at = step * 256u + threadIdx.x;
-                // Neighbouring threads read along whichever axis is denser in memory.
                 const u32 ia = a2 <= a1 ? at / $DEPTHu : at % $TILEu, ka = a2 <= a1 ? at % $DEPTHu : at / $TILEu;
                 const bool in_a = row + ia < m && first + ka < k;
-                as[ka][ia] = in_a ? from_a[(row + ia) * a1 + (first + ka) * a2] : 0;
+                next_a[step] = in_a ? from_a[(row + ia) * a1 + (first + ka) * a2] : 0;
                 const u32 jb = b2 <= b1 ? at % $TILEu : at / $DEPTHu, kb = b2 <= b1 ? at / $TILEu : at % $DEPTHu;
                 const bool in_b = column + jb < n && first + kb < k;
-                bs[kb][jb] = in_b ? from_b[(first + kb) * b1 + (column + jb) * b2] : 0;
+                next_b[step] = in_b ? from_b[(first + kb) * b1 + (column + jb) * b2] : 0;
+            }
+        };
+        fetch(0);
+        #pragma unroll 1
+        for ($I first = 0; first < k; first += $DEPTHu) {
+            #pragma unroll
+            for (u32 step = 0; step < $STEPSu; step++) {
+                const u32 at = step * 256u + threadIdx.x;
+                const u32 ia = a2 <= a1 ? at / $DEPTHu : at % $TILEu, ka = a2 <= a1 ? at % $DEPTHu : at / $TILEu;
+                const u32 jb = b2 <= b1 ? at % $TILEu : at / $DEPTHu, kb = b2 <= b1 ? at / $TILEu : at % $DEPTHu;
+                as[ka][ia] = next_a[step];
+                bs[kb][jb] = next_b[step];
             }
             __syncthreads();
+            if (k - first > $DEPTHu) fetch(first + $DEPTHu);
             // Past the end of k nothing is added: 0 times infinity would be.
             const u32 depth = k - first < $DEPTHu ? (u32)(k - first) : $DEPTHu;
             #pragma unroll 8
@@ -156,9 +177,9 @@ const BODY: &str = "    __shared__ $T as[$DEPTH][$TILE + 1], bs[$DEPTH][$TILE + 
         for (u32 y = 0; y < $EACHu; y++)
             #pragma unroll
             for (u32 x = 0; x < $EACHu; x++) {
-                const u64 r = row + ty + 16u * y, q = column + tx + 16u * x;
+                const $I r = row + ty + 16u * y, q = column + tx + 16u * x;
                 if (r >= m || q >= n) continue;
-                const u64 i = (batch * m + r) * n + q;
+                const $I i = (batch * m + r) * n + q;
                 $POSITIONS
                 $FINISH
             }

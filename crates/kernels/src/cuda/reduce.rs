@@ -4,7 +4,7 @@
 //! pairs, T(n) = T(p) + T(n − p), p the largest power of two below n. The tree depends on the length of the axis alone,
 //! so all ways to run it give the same bits:
 //!
-//! - *rows*, where the axis is denser in memory than its neighbour: a warp reduces a chunk with a lane for each lane; the
+//! - *rows*, where the axis is denser in memory than its neighbour or outputs are few: a warp reduces a chunk with a lane for each lane; the
 //!   warps of a block share the chunks of one output, or, of an axis of one chunk, each have an output of their own; of few
 //!   outputs with many chunks several blocks share each, an aligned run of 2ʲ chunks each, which is a subtree, and the block
 //!   that is done last combines the runs;
@@ -24,7 +24,9 @@ const CHUNK: u64 = 1024;
 /// The most warps of a block that share an output.
 const MAX_WARPS: u64 = 16;
 /// Blocks that keep a device busy, and the most that share an output.
-const MAX_SPLITS: u64 = 256;
+const MAX_SPLITS: u64 = 512;
+/// Outputs that give enough threads when each has one of its own.
+const MANY_OUTPUTS: u64 = 1 << 13;
 /// The fewest chunks for which a block of its own is worth while.
 const MIN_RUN: u64 = 4;
 
@@ -51,12 +53,13 @@ pub(super) fn kernel(
         along.push(if of_elements(number) { strides.remove(axis) } else { 0 });
         seen.push(strides);
     }
-    let by_columns = at.before_inputs.clone().any(|view| {
+    let across = at.before_inputs.clone().any(|view| {
         along[view] > 1 && seen[view].last().is_some_and(|&stride| stride < along[view])
     });
     let exprs = || [&fused.before, &fused.after].into_iter().flatten();
     let by_axis = exprs().any(asks_for_positions);
     let space = Space::new(output.shape().extents(), &seen, by_axis);
+    let by_columns = across && space.elements >= MANY_OUTPUTS;
     let mut words = space.words();
     let at_length = words.len();
     words.push(length);
@@ -250,7 +253,7 @@ FN Acc total(const Tree *tree) {
 }
 template <typename E> FN Acc chunk_of_warp(E element, u64 chunk, u64 length, u32 lane) {
     Acc a = identity();
-    #pragma unroll 8
+    #pragma unroll 16
     for (u32 k = 0; k < 32u; k++) {
         const u64 at = chunk * 1024u + k * 32u + lane;
         if (at < length) a = merge(a, lift(element(at), at));
@@ -265,6 +268,7 @@ template <typename E> FN Acc chunk_of_warp(E element, u64 chunk, u64 length, u32
 
 /// A warp for each output; the axis is one chunk at most.
 const ROW: &str = "    const u32 lane = threadIdx.x % 32u;
+    #pragma unroll 1
     for (Index i = blockIdx.x * (blockDim.x / 32u) + threadIdx.x / 32u; i < n; i += gridDim.x * (blockDim.x / 32u)) {
 $ELEMENT        const Acc a = chunk_of_warp(element, 0, length, lane);
         if (lane == 0) $FINISH
@@ -305,21 +309,24 @@ const SPLIT: &str = "    __shared__ Acc shared[$WARPS], runs[$SPLITS];
     Acc *partial = (Acc *)(scratch + (n * 4u + 15u) / 16u * 16u);
     for (u64 job = blockIdx.x; job < (u64)n * splits; job += gridDim.x) {
         const Index i = (Index)(job / splits);
-        const u64 split = job % splits, end = (split + 1u) * run < chunks ? (split + 1u) * run : chunks;
+        const u64 split = job % splits, begin = split * run;
+        const u64 end = begin + run < chunks ? begin + run : chunks;
+        // A warp has an aligned run of its own within the block's, and waits for nobody before its end.
+        const u64 own = run / $WARPS, first = begin + warp * own;
 $ELEMENT        Tree tree;
         tree.count = 0;
-        for (u64 first = split * run; first < end; first += $WARPS) {
-            if (first + warp < end) {
-                const Acc a = chunk_of_warp(element, first + warp, length, lane);
-                if (lane == 0) shared[warp] = a;
-            }
-            __syncthreads();
-            if (threadIdx.x == 0)
-                for (u64 w = 0; w < $WARPS && first + w < end; w++) push(&tree, shared[w]);
-            __syncthreads();
+        #pragma unroll 1
+        for (u64 chunk = first; chunk < first + own && chunk < end; chunk++) {
+            const Acc a = chunk_of_warp(element, chunk, length, lane);
+            if (lane == 0) push(&tree, a);
         }
+        if (lane == 0 && tree.count > 0) shared[warp] = total(&tree);
+        __syncthreads();
         if (threadIdx.x == 0) {
-            partial[(u64)i * splits + split] = total(&tree);
+            const u32 used = (u32)((end - begin + own - 1u) / own);
+            for (u32 by = 1; by < used; by *= 2u)
+                for (u32 at = 0; at + by < used; at += 2u * by) shared[at] = merge(shared[at], shared[at + by]);
+            partial[(u64)i * splits + split] = shared[0];
             __threadfence();
             // The counter is 0 again after the last.
             last = atomicInc(counters + i, splits - 1u) == splits - 1u;
