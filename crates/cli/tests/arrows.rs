@@ -15,7 +15,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("phonograph-report", &["graph"]),
     ("phonograph-runtime", &["graph", "capture", "kernels"]),
     ("phonograph-cuda", &["graph", "capture", "kernels", "runtime"]),
-    ("phonograph", &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda"]),
+    ("phonograph-wgpu", &["graph", "capture", "kernels", "runtime"]),
+    (
+        "phonograph",
+        &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda", "wgpu"],
+    ),
     ("phonograph-cli", &["graph", "capture", "plan", "kernels", "report", "runtime", "phonograph"]),
 ];
 

@@ -31,14 +31,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod code;
+pub(crate) mod code;
 mod condition;
 mod elementwise;
 mod matmul;
 mod prelude;
 mod reduce;
 mod rows;
-mod space;
+pub(crate) mod space;
 
 use phonograph_graph::{Arg, DType, FusedKernel, KernelNode, KernelRef, LibraryKernel, View};
 

@@ -5,9 +5,13 @@
 //! digits held out. Both are planned, proved by the checker and replayed with real data; the parameters are memory
 //! that both are bound to.
 //!
+//! On a GPU (`--backend wgpu`) sums and products round as the device does, and 3000 steps let that grow: the parameters are
+//! others, the share of digits that they name right is within 1.5 % of the CPU's.
+//!
 //! `cargo run --release --example digits` trains five seeds and prints their median; `--help` lists the options.
 
 mod data;
+mod device;
 mod network;
 mod report;
 mod training;
@@ -19,15 +23,17 @@ use std::path::PathBuf;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use device::Device;
 use training::Outcome;
 
 /// Train a small network on handwritten digits through captured graphs.
 #[derive(Parser)]
 pub struct Options {
     /// Where to run.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    #[arg(long, default_value = "cpu", value_parser = ["cpu", "wgpu"])]
     backend: String,
-    /// Worker threads; the number of cores unless said. The result is the same bits for any number.
+    /// Worker threads; the number of cores unless said. The result is the same bits for any number. On a GPU the streams
+    /// that are planned for.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Training steps for each seed.
@@ -52,18 +58,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cores = std::thread::available_parallelism()?.get();
     let threads = options.threads.unwrap_or(u32::try_from(cores)?.min(256));
     let digits = data::load()?;
+    let mut device = Device::open(&options.backend, threads)?;
     println!(
-        "{} digits for training, {} held out; {} steps of {} on {threads} workers ({})",
+        "{} digits for training, {} held out; {} steps of {} on {} ({})",
         digits.train.labels.len(),
         digits.test.labels.len(),
         options.steps,
         network::BATCH,
+        device.name(),
         options.backend,
     );
     let bar = progress(options.seeds * u64::from(options.steps))?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     for seed in options.seed..options.seed + options.seeds {
-        outcomes.push(training::train(&digits, seed, &options, threads, &bar)?);
+        outcomes.push(training::train(&mut device, &digits, seed, &options, threads, &bar)?);
     }
     bar.finish_and_clear();
     report::page(&outcomes[0], &options.html)?;

@@ -8,11 +8,12 @@ use phonograph::graph::{BufferRole, ComputeGraph, Schedule};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{Summary, summary};
 use phonograph::plan::fusion::{FusionOptions, fuse};
-use phonograph::runtime::cpu::kernels::Registry;
-use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory, Profile};
+use phonograph::runtime::cpu::Profile;
+use phonograph::runtime::cpu::kernels::Element;
 
 use crate::Options;
 use crate::data::{Digits, permutation};
+use crate::device::{Device, Exec, Memory};
 use crate::network::{self, BATCH, PARAMETERS};
 
 /// What training with one seed gave.
@@ -36,28 +37,29 @@ pub struct Outcome {
     pub summary: Summary,
     pub graph: ComputeGraph,
     pub schedule: Schedule,
-    pub tasks: u32,
-    pub waits: usize,
+    /// What a replay consists of, for people.
+    pub parts: String,
     pub unshared_bytes: u64,
-    pub profile: Profile,
+    /// When the nodes ran, if the device can tell.
+    pub profile: Option<Profile>,
 }
 
 /// Trains with one seed and classifies the digits held out.
 pub fn train(
+    device: &mut Device,
     digits: &Digits,
     seed: u64,
     options: &Options,
     threads: u32,
     bar: &ProgressBar,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let mut cpu = Cpu::new(threads)?;
     let mut shared: Vec<(&str, Memory)> = Vec::new();
     for (name, extents) in PARAMETERS {
-        shared.push((name, cpu.alloc(network::bytes(extents) as u64)?));
+        shared.push((name, device.alloc(network::bytes(extents) as u64)?));
     }
     let initial = network::initialise(seed)?;
-    let mut draw = ready(&cpu, &initial, &plan(&initial, threads)?, &shared)?;
-    cpu.replay(&mut draw)?;
+    let mut draw = ready(device, &initial, &plan(&initial, threads)?, &shared)?;
+    device.replay(&mut draw)?;
 
     let count = digits.train.labels.len();
     let step = network::training_step(count as u64)?;
@@ -68,9 +70,9 @@ pub fn train(
         false => (fused, step.graph),
     };
     let schedule = plan(&graph, threads)?;
-    let mut exec = ready(&cpu, &graph, &schedule, &shared)?;
-    write(&mut cpu, &graph, &exec, "pixels", &digits.train.pixels)?;
-    write(&mut cpu, &graph, &exec, "labels", &digits.train.labels)?;
+    let mut exec = ready(device, &graph, &schedule, &shared)?;
+    write(device, &graph, &exec, "pixels", &digits.train.pixels)?;
+    write(device, &graph, &exec, "labels", &digits.train.labels)?;
     let steps = options.steps;
     let batches = count as u32 / BATCH as u32;
     let mut times = Vec::with_capacity(steps as usize);
@@ -79,36 +81,29 @@ pub fn train(
         if batch == 0 {
             let order = permutation(count, seed << 32 | u64::from(epoch));
             let order: Vec<i32> = order.into_iter().map(|row| row as i32).collect();
-            let memory = exec.memory(step.order).ok_or("the order has memory")?.clone();
-            cpu.slice_mut::<i32>(&memory)?.copy_from_slice(&order);
+            device.write(&exec.memory(step.order)?, &order)?;
         }
         exec.set(step.start, batch * BATCH as u32)?;
         exec.set(step.rate, network::RATE * (1.0 - at as f32 / steps as f32))?;
         let start = Instant::now();
-        cpu.replay(&mut exec)?;
+        device.replay(&mut exec)?;
         times.push(start.elapsed().as_nanos() as u64);
         bar.inc(1);
     }
-    let loss = cpu.slice::<f32>(exec.memory(step.loss).ok_or("the loss has memory")?)?[0];
-    let accuracy = evaluate(&mut cpu, digits, threads, &shared)?;
+    let loss = device.read::<f32>(&exec.memory(step.loss)?)?[0];
+    let accuracy = evaluate(device, digits, threads, &shared)?;
     let mut bits = 0xCBF2_9CE4_8422_2325u64;
     for (_, memory) in &shared {
-        for &word in cpu.slice::<u32>(memory)? {
+        for word in device.read::<u32>(memory)? {
             bits = (bits ^ u64::from(word)).wrapping_mul(0x100_0000_01B3);
         }
     }
     // From here on the parameters are only a place to measure in.
     // Of a few replays the shortest shows what the graph asks for, not what else the machine did.
-    let mut profile = cpu.replay_profiled(&mut exec)?;
-    for _ in 0..8 {
-        let next = cpu.replay_profiled(&mut exec)?;
-        if next.total_ns < profile.total_ns {
-            profile = next;
-        }
-    }
-    let mut other_exec = ready(&cpu, &other, &plan(&other, threads)?, &shared)?;
-    let (replay_ns, other_ns) = in_turns(&mut cpu, &mut exec, &mut other_exec)?;
-    let eager_ns = eager(&mut cpu, &graph, &shared)?;
+    let profile = device.profile(&mut exec, 9)?;
+    let mut other_exec = ready(device, &other, &plan(&other, threads)?, &shared)?;
+    let (replay_ns, other_ns) = in_turns(device, &mut exec, &mut other_exec)?;
+    let eager_ns = eager(device, &graph, &shared)?;
     let internal = graph.buffers().iter().filter(|b| b.role == BufferRole::Internal);
     Ok(Outcome {
         seed,
@@ -122,8 +117,7 @@ pub fn train(
         other_kernels: kernels(&other),
         eager_ns,
         summary: summary(&graph),
-        tasks: exec.task_count(),
-        waits: exec.wait_count(),
+        parts: exec.parts(),
         unshared_bytes: internal.map(|b| b.bytes).sum(),
         graph,
         schedule,
@@ -138,46 +132,41 @@ fn plan(graph: &ComputeGraph, threads: u32) -> Result<Schedule, Box<dyn Error>> 
 
 /// Instantiates a graph, which proves its schedule, with the parameters bound.
 fn ready(
-    cpu: &Cpu,
+    device: &mut Device,
     graph: &ComputeGraph,
     schedule: &Schedule,
     shared: &[(&str, Memory)],
 ) -> Result<Exec, Box<dyn Error>> {
-    let registry = Registry::new();
-    let mut bindings = Bindings::new(&registry);
+    let mut bound = Vec::new();
     for (name, memory) in shared {
-        bindings = bindings.memory(network::buffer(graph, name)?, memory);
+        bound.push((network::buffer(graph, name)?, memory.clone()));
     }
-    Ok(cpu.instantiate(graph, schedule, &bindings)?)
+    device.instantiate(graph, schedule, &bound)
 }
 
-fn write<T: phonograph::runtime::cpu::kernels::Element>(
-    cpu: &mut Cpu,
+fn write<T: Element>(
+    device: &mut Device,
     graph: &ComputeGraph,
     exec: &Exec,
     name: &str,
     values: &[T],
 ) -> Result<(), Box<dyn Error>> {
-    let memory =
-        exec.memory(network::buffer(graph, name)?).ok_or("external buffers have memory")?;
-    cpu.slice_mut::<T>(&memory.clone())?.copy_from_slice(values);
-    Ok(())
+    device.write(&exec.memory(network::buffer(graph, name)?)?, values)
 }
 
 /// The share of held-out digits that the second graph names right.
 fn evaluate(
-    cpu: &mut Cpu,
+    device: &mut Device,
     digits: &Digits,
     threads: u32,
     shared: &[(&str, Memory)],
 ) -> Result<f64, Box<dyn Error>> {
     let labels = &digits.test.labels;
     let graph = network::classification(labels.len() as u64)?;
-    let mut exec = ready(cpu, &graph, &plan(&graph, threads)?, shared)?;
-    write(cpu, &graph, &exec, "pixels", &digits.test.pixels)?;
-    cpu.replay(&mut exec)?;
-    let guesses = exec.memory(network::buffer(&graph, "guesses")?).ok_or("guesses have memory")?;
-    let guesses = cpu.slice::<i32>(guesses)?;
+    let mut exec = ready(device, &graph, &plan(&graph, threads)?, shared)?;
+    write(device, &graph, &exec, "pixels", &digits.test.pixels)?;
+    device.replay(&mut exec)?;
+    let guesses = device.read::<i32>(&exec.memory(network::buffer(&graph, "guesses")?)?)?;
     let right = guesses.iter().zip(labels).filter(|(guess, label)| guess == label).count();
     Ok(right as f64 / labels.len() as f64)
 }
@@ -187,12 +176,12 @@ fn kernels(graph: &ComputeGraph) -> usize {
 }
 
 /// Median times of two graphs' replays, one after the other, so that both see the same machine.
-fn in_turns(cpu: &mut Cpu, a: &mut Exec, b: &mut Exec) -> Result<(u64, u64), Box<dyn Error>> {
+fn in_turns(device: &mut Device, a: &mut Exec, b: &mut Exec) -> Result<(u64, u64), Box<dyn Error>> {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for _ in 0..500 {
         for (exec, times) in [(&mut *a, &mut first), (&mut *b, &mut second)] {
             let start = Instant::now();
-            cpu.replay(exec)?;
+            device.replay(exec)?;
             times.push(start.elapsed().as_nanos() as u64);
         }
     }
@@ -201,7 +190,7 @@ fn in_turns(cpu: &mut Cpu, a: &mut Exec, b: &mut Exec) -> Result<(u64, u64), Box
 
 /// The step without recording it: every time, each operation is prepared again and run on its own.
 fn eager(
-    cpu: &mut Cpu,
+    device: &mut Device,
     graph: &ComputeGraph,
     shared: &[(&str, Memory)],
 ) -> Result<u64, Box<dyn Error>> {
@@ -209,8 +198,8 @@ fn eager(
     let mut times = Vec::new();
     for _ in 0..20 {
         let start = Instant::now();
-        let mut exec = ready(cpu, graph, &schedule, shared)?;
-        cpu.replay(&mut exec)?;
+        let mut exec = ready(device, graph, &schedule, shared)?;
+        device.replay(&mut exec)?;
         times.push(start.elapsed().as_nanos() as u64);
     }
     Ok(median(&mut times))

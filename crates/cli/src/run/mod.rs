@@ -1,18 +1,19 @@
 //! `phonograph run`: replay a graph with real data.
 
+mod cpu;
+mod report;
+mod wgpu;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use phonograph::graph::{Arg, BufferId, BufferRole, ComputeGraph, DType, NodeKind, Scalar, SlotId};
 use phonograph::plan::ExecutionPlan;
-use phonograph::plan::generate::SPIN;
 use phonograph::plan::streams::PlanOptions;
-use phonograph::runtime::cpu::kernels::{Registry, spin};
-use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory};
 use serde_json::json;
 
-use crate::{Answer, GraphFile, costs, input, print, print_json, progress, title};
+use crate::{Answer, GraphFile, costs, input, print, print_json, progress};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,9 +23,9 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     replays: u64,
     /// Where to run it.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    #[arg(long, default_value = "cpu", value_parser = ["cpu", "wgpu"])]
     backend: String,
-    /// Worker threads; the number of cores unless said.
+    /// Worker threads of the CPU, and streams of the plan; the number of cores unless said.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Set a slot: `name=value`, the value in the slot's type.
@@ -36,7 +37,7 @@ pub struct Args {
     /// Plan with the costs of nodes from this file, which `--profile` wrote, or from a trace of PyTorch's profiler.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// Then measure what each node takes, and write that to this file. The replays for it come on top.
+    /// Then measure what each node takes on the CPU, and write that to this file. The replays for it come on top.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// The result as JSON.
@@ -55,29 +56,26 @@ pub fn run(args: &Args) -> Result<Answer> {
         (options.costs, options.overheads) = (Some(costs.nodes.as_slice()), costs.overheads);
     }
     let plan = ExecutionPlan::plan(&graph, &options)?;
-    let mut cpu = Cpu::new(threads)?;
-    let mut registry = Registry::new();
-    registry.register(SPIN, spin());
-    let memory = user_memory(&cpu, &graph)?;
-    let bindings = memory
-        .iter()
-        .fold(Bindings::new(&registry), |all, (buffer, memory)| all.memory(*buffer, memory));
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
-    let mut exec = cpu.instantiate(&graph, schedule, &bindings)?;
-    for text in &args.data {
-        load(&mut cpu, &graph, &memory, text)?;
+    match &*args.backend {
+        "wgpu" => wgpu::run(args, &graph, schedule),
+        _ => cpu::run(args, &graph, schedule, threads),
     }
-    for text in &args.slots {
-        set(&graph, &mut exec, text)?;
-    }
+}
+
+/// Replays as often as asked and says how long each took; `None` once one has failed, which is then said.
+fn replays<E: std::fmt::Display>(
+    args: &Args,
+    mut replay: impl FnMut() -> Result<(), E>,
+) -> Result<Option<Vec<Duration>>> {
     let mut times = Vec::with_capacity(args.replays.min(1 << 20) as usize);
     let bar = progress(args.replays, "replaying");
     for _ in 0..args.replays {
         let start = Instant::now();
-        if let Err(error) = cpu.replay(&mut exec) {
+        if let Err(error) = replay() {
             bar.abandon();
             print_failure(args, &error.to_string())?;
-            return Ok(Answer::No);
+            return Ok(None);
         }
         if times.len() < times.capacity() {
             times.push(start.elapsed());
@@ -86,13 +84,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
     bar.finish_and_clear();
     times.sort_unstable();
-    report(args, &graph, &cpu, &exec, &memory, &times)?;
-    // Last, since these replays change what the graph changes.
-    if let Some(path) = &args.profile {
-        let measured = costs::measure(&mut cpu, &mut exec, args.replays)?;
-        costs::write(path, &graph, &measured)?;
-    }
-    Ok(Answer::Yes)
+    Ok(Some(times))
 }
 
 fn print_failure(args: &Args, error: &str) -> Result<()> {
@@ -103,38 +95,44 @@ fn print_failure(args: &Args, error: &str) -> Result<()> {
 }
 
 /// Memory for every buffer that is the user's, pointer slots included.
-fn user_memory(cpu: &Cpu, graph: &ComputeGraph) -> Result<Vec<(BufferId, Memory)>> {
+fn user_memory<M, E>(
+    graph: &ComputeGraph,
+    alloc: impl Fn(u64) -> Result<M, E>,
+) -> Result<Vec<(BufferId, M)>>
+where
+    anyhow::Error: From<E>,
+{
     let buffers = graph.buffers().iter().enumerate();
     let users =
         buffers.filter(|(_, b)| matches!(b.role, BufferRole::External | BufferRole::Slot(_)));
-    users.map(|(index, b)| Ok((BufferId::from_index(index), cpu.alloc(b.bytes)?))).collect()
+    users.map(|(index, b)| Ok((BufferId::from_index(index), alloc(b.bytes)?))).collect()
 }
 
 fn split(text: &str) -> Result<(&str, &str)> {
     text.split_once('=').with_context(|| format!("`{text}` is not of the form name=value"))
 }
 
-fn load(
-    cpu: &mut Cpu,
+/// The memory that `--data` names and the bytes of its file.
+fn data<'m, M>(
     graph: &ComputeGraph,
-    memory: &[(BufferId, Memory)],
+    memory: &'m [(BufferId, M)],
     text: &str,
-) -> Result<()> {
+) -> Result<(&'m M, Vec<u8>)> {
     let (name, path) = split(text)?;
     let mut named = memory.iter().filter(|(id, _)| *graph.buffer(*id).name == *name);
-    let (_, memory) =
+    let (id, memory) =
         named.next().with_context(|| format!("the graph has no external buffer named `{name}`"))?;
     ensure!(named.next().is_none(), "several buffers are named `{name}`");
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
-    let (has, needs) = (file.metadata()?.len(), memory.bytes());
+    let (has, needs) = (file.metadata()?.len(), graph.buffer(*id).bytes);
     ensure!(has == needs, "{path} has {has} bytes, buffer `{name}` has {needs}");
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut std::io::Read::take(file, needs), &mut bytes)?;
-    cpu.slice_mut::<u8>(memory)?.copy_from_slice(&bytes);
-    Ok(())
+    Ok((memory, bytes))
 }
 
-fn set(graph: &ComputeGraph, exec: &mut Exec, text: &str) -> Result<()> {
+/// The slot that `--set` names and its value.
+fn slot(graph: &ComputeGraph, text: &str) -> Result<(SlotId, Scalar)> {
     let (name, value) = split(text)?;
     let known = graph.slots().iter().position(|slot| *slot.name == *name);
     let Some(index) = known else {
@@ -142,59 +140,7 @@ fn set(graph: &ComputeGraph, exec: &mut Exec, text: &str) -> Result<()> {
         bail!("the graph has no slot named `{name}`; it has: {}", names.join(", "));
     };
     let dtype = graph.slots()[index].dtype();
-    let scalar: Scalar = format!("{dtype} {value}").parse()?;
-    exec.set(SlotId::from_index(index), scalar)?;
-    Ok(())
-}
-
-fn report(
-    args: &Args,
-    graph: &ComputeGraph,
-    cpu: &Cpu,
-    exec: &Exec,
-    memory: &[(BufferId, Memory)],
-    times: &[Duration],
-) -> Result<()> {
-    let median = times[times.len() / 2].as_secs_f64() * 1e6;
-    let least = times[0].as_secs_f64() * 1e6;
-    let mut buffers = Vec::new();
-    for (buffer, memory) in memory {
-        let dtype = element_type(graph, *buffer);
-        let values = values(cpu, memory, dtype)?;
-        buffers.push((graph.buffer(*buffer).name.to_string(), dtype, memory.bytes(), values));
-    }
-    if args.json {
-        let buffers = buffers.iter().map(|(name, dtype, bytes, values)| {
-            json!({ "name": name, "dtype": dtype.name(), "bytes": bytes, "first": values })
-        });
-        return print_json(&json!({
-            "ok": true,
-            "replays": args.replays,
-            "nodes": graph.node_count(),
-            "workers": cpu.workers(),
-            "tasks": exec.task_count(),
-            "waits": exec.wait_count(),
-            "internal_bytes": exec.arena_bytes(),
-            "median_us": median,
-            "least_us": least,
-            "buffers": buffers.collect::<Vec<_>>(),
-        }));
-    }
-    let mut text = format!(
-        "{}: {} nodes, {} replays on {} workers\n  time a replay  {median:.1} µs (median), {least:.1} µs (least)\n  tasks, waits   {}, {}\n  own memory     {} B\n",
-        title(&args.input.file),
-        graph.node_count(),
-        args.replays,
-        cpu.workers(),
-        exec.task_count(),
-        exec.wait_count(),
-        exec.arena_bytes(),
-    );
-    for (name, dtype, bytes, values) in buffers {
-        let more = if bytes > dtype.size() * values.len() as u64 { ", …" } else { "" };
-        text += &format!("  {name:<14} {dtype} [{}{more}]\n", values.join(", "));
-    }
-    print(text.as_bytes())
+    Ok((SlotId::from_index(index), format!("{dtype} {value}").parse()?))
 }
 
 /// The type that the graph's kernels see in a buffer; bytes if none does.
@@ -208,14 +154,4 @@ fn element_type(graph: &ComputeGraph, buffer: BufferId) -> DType {
         _ => None,
     });
     views.next().unwrap_or(DType::U8)
-}
-
-/// The first few elements.
-fn values(cpu: &Cpu, memory: &Memory, dtype: DType) -> Result<Vec<String>> {
-    const SHOWN: usize = 6;
-    let bytes = cpu.slice::<u8>(memory)?;
-    let elements = bytes.chunks_exact(dtype.size() as usize).take(SHOWN);
-    let scalars = elements.filter_map(|element| Scalar::from_le_bytes(dtype, element));
-    // A scalar is written with its type in front, which the line says once.
-    Ok(scalars.map(|s| s.to_string().split_off(dtype.name().len() + 1)).collect())
 }
