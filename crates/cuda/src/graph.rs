@@ -59,6 +59,14 @@ impl Graph {
         Ok(Self { handle, device: device.clone() })
     }
 
+    /// A graph that the driver made.
+    ///
+    /// # Safety
+    /// The handle is that of a graph in the device's context, and nobody else destroys it.
+    pub unsafe fn adopt(handle: CUgraph, device: &Device) -> Self {
+        Self { handle, device: device.clone() }
+    }
+
     pub fn handle(&self) -> CUgraph {
         self.handle
     }

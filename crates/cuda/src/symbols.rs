@@ -57,10 +57,14 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuModuleGetFunction",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
     "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamGetCaptureInfo_v3",
     "cuStreamGetPriority",
     "cuStreamSynchronize",
+    "cuStreamUpdateCaptureDependencies_v2",
     "cuStreamWaitEvent",
 ];
 

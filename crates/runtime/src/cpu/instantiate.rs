@@ -212,7 +212,7 @@ fn bind(
 ) -> Result<Bound, InstantiateError> {
     let problem = |buffer, problem: String| InstantiateError::Binding { buffer, problem };
     let mut given: FxHashMap<BufferId, &Memory> = FxHashMap::default();
-    for (at, &(buffer, memory)) in bindings.memory.iter().enumerate() {
+    for &(buffer, memory) in &bindings.memory {
         let Some(declared) = graph.buffers().get(buffer.index()) else {
             return Err(problem(buffer, "is for a buffer that the graph does not have".into()));
         };
@@ -229,17 +229,17 @@ fn bind(
                 format!("has {has} bytes; {} needs {needs}", declared.name),
             ));
         }
-        let address = memory.allocation.start() as usize as u64;
+        let address = memory.start() as usize as u64;
         if !address.is_multiple_of(declared.align) {
             return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
         }
-        if let Some((other, _)) = bindings.memory[..at].iter().find(|(_, m)| m.same_as(memory)) {
-            return Err(problem(
-                buffer,
-                format!("is bound to {other} as well; operands must not overlap"),
-            ));
-        }
         given.insert(buffer, memory);
+    }
+    let memories: Vec<&Memory> = bindings.memory.iter().map(|(_, memory)| *memory).collect();
+    if let Some((at, earlier)) = Memory::first_overlap(&memories) {
+        let [buffer, other] = [at, earlier].map(|at| bindings.memory[at].0);
+        let clash = format!("is bound to {other} as well; operands must not overlap");
+        return Err(problem(buffer, clash));
     }
     let mut memory = FxHashMap::default();
     let mut bases = Vec::with_capacity(graph.buffers().len());
@@ -251,7 +251,7 @@ fn bind(
                     Some(&memory) => memory.clone(),
                     None => Memory::new(device, declared.bytes, declared.align)?,
                 };
-                let base = Base::Address(bound.allocation.start());
+                let base = Base::Address(bound.start());
                 memory.insert(buffer, bound);
                 base
             }
@@ -430,7 +430,7 @@ impl Builder<'_> {
             Base::Slot(slot) => {
                 let slot = self.pointer_slots.get_mut(&slot).expect("`bind` has one for each");
                 slot.uses.push(place);
-                slot.bound.as_ref().map_or(std::ptr::null_mut(), |m| m.allocation.start())
+                slot.bound.as_ref().map_or(std::ptr::null_mut(), |m| m.start())
             }
             // Only a buffer of no bytes is used without a place, and nothing of it is touched.
             Base::None => std::ptr::NonNull::<u64>::dangling().as_ptr().cast(),

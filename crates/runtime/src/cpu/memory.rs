@@ -8,6 +8,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use phonograph_graph::DEFAULT_ALIGN;
 use thiserror::Error;
 
 use super::kernels::Element;
@@ -84,11 +85,12 @@ unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
 
-/// Memory of a [`Cpu`](super::Cpu), shared by all graphs that it is bound to and kept alive by them.
+/// Memory of a [`Cpu`](super::Cpu), whole or a part of it, shared by all graphs that it is bound to and kept alive by them.
 #[derive(Clone)]
 pub struct Memory {
-    pub(super) allocation: Arc<Allocation>,
+    allocation: Arc<Allocation>,
     pub(super) device: Arc<DeviceToken>,
+    offset: u64,
     bytes: u64,
 }
 
@@ -99,7 +101,25 @@ impl Memory {
         align: u64,
     ) -> Result<Self, OutOfMemory> {
         let allocation = Arc::new(Allocation::new(bytes, align)?);
-        Ok(Self { allocation, device: device.clone(), bytes })
+        Ok(Self { allocation, device: device.clone(), offset: 0, bytes })
+    }
+
+    /// The first byte.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.allocation.start().wrapping_add(self.offset as usize)
+    }
+
+    /// A handle of `bytes` bytes of it from `offset` on; `None` past its end or where a buffer cannot start, which is at a
+    /// multiple of [`DEFAULT_ALIGN`] only.
+    pub fn part(&self, offset: u64, bytes: u64) -> Option<Memory> {
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let (allocation, device) = (self.allocation.clone(), self.device.clone());
+        (fits && offset.is_multiple_of(DEFAULT_ALIGN)).then(|| Self {
+            allocation,
+            device,
+            offset: self.offset + offset,
+            bytes,
+        })
     }
 
     /// Size in bytes.
@@ -109,7 +129,35 @@ impl Memory {
 
     /// Whether both handles are of the same memory.
     pub fn same_as(&self, other: &Memory) -> bool {
+        self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
+    }
+
+    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one.
+    pub(super) fn overlaps(&self, other: &Memory) -> bool {
+        let end = |memory: &Memory| memory.offset + memory.bytes.max(1);
         Arc::ptr_eq(&self.allocation, &other.allocation)
+            && self.offset < end(other)
+            && other.offset < end(self)
+    }
+
+    /// The first of the memories, in this order, that overlaps an earlier one, and that earlier one. O(n log n).
+    pub(super) fn first_overlap(memories: &[&Memory]) -> Option<(usize, usize)> {
+        let mut order: Vec<usize> = (0..memories.len()).collect();
+        order.sort_by_key(|&at| (memories[at].start() as usize, at));
+        // What overlaps anything overlaps the one before it whose end lies furthest.
+        let mut furthest: Option<usize> = None;
+        let mut clash = None;
+        for at in order {
+            if let Some(other) = furthest.filter(|&other| memories[other].overlaps(memories[at])) {
+                let pair = (at.max(other), at.min(other));
+                clash = Some(clash.map_or(pair, |known: (usize, usize)| known.min(pair)));
+            }
+            let end = |at: usize| memories[at].start() as usize + memories[at].bytes as usize;
+            if furthest.is_none_or(|other| end(at) > end(other)) {
+                furthest = Some(at);
+            }
+        }
+        clash
     }
 
     /// Number of elements of type `T`.
