@@ -178,6 +178,11 @@ pub struct Exec {
 pub(crate) const FAULT_BYTES: u64 = 4 * FAULT_WORDS as u64;
 
 impl Exec {
+    /// Whether a run may fail for what its data are, or has to be decided on its way.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.readback.is_some()
+    }
+
     /// Number of dispatches, those of all bodies included.
     pub fn dispatch_count(&self) -> usize {
         self.ops.len()
@@ -217,7 +222,7 @@ impl Exec {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
         let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let clash = taken.filter(|(_, m)| m.same_as(memory)).map(|(&id, _)| id).min();
+        let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
         let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
         if !memory.belongs_to(&self.gpu) {
             return Err(SetError::OtherDevice.into());
@@ -264,10 +269,14 @@ impl Exec {
         Ok(())
     }
 
-    fn buffer(&self, place: Place) -> Option<&wgpu::Buffer> {
+    /// A buffer, and where in it the place starts.
+    fn buffer(&self, place: Place) -> Option<(&wgpu::Buffer, u64)> {
         match place {
-            Place::Fixed(at) => Some(&self.buffers[at as usize]),
-            Place::Slot(id) => self.pointer_slots[&id].bound.as_ref().map(Memory::buffer),
+            Place::Fixed(at) => Some((&self.buffers[at as usize], 0)),
+            Place::Slot(id) => {
+                let bound = self.pointer_slots[&id].bound.as_ref()?;
+                Some((bound.buffer(), bound.offset()))
+            }
         }
     }
 
@@ -275,9 +284,9 @@ impl Exec {
     pub(crate) fn group(&self, recipe: &GroupRecipe) -> Result<Option<wgpu::BindGroup>, GpuError> {
         let mut entries = Vec::with_capacity(recipe.entries.len());
         for (binding, window) in (0..).zip(&recipe.entries) {
-            let Some(buffer) = self.buffer(window.place) else { return Ok(None) };
-            let size = wgpu::BufferSize::new(window.bytes);
-            let bound = wgpu::BufferBinding { buffer, offset: window.offset, size };
+            let Some((buffer, start)) = self.buffer(window.place) else { return Ok(None) };
+            let (offset, size) = (start + window.offset, wgpu::BufferSize::new(window.bytes));
+            let bound = wgpu::BufferBinding { buffer, offset, size };
             let resource = wgpu::BindingResource::Buffer(bound);
             entries.push(wgpu::BindGroupEntry { binding, resource });
         }
@@ -330,7 +339,7 @@ impl Exec {
 
     fn copy_faults(&self, encoder: &mut wgpu::CommandEncoder) {
         if let (Some(faults), Some(readback)) = (&self.faults, &self.readback) {
-            let record = self.buffer(faults.record).expect("a record is no slot");
+            let (record, _) = self.buffer(faults.record).expect("a record is no slot");
             encoder.copy_buffer_to_buffer(record, 0, readback, 0, FAULT_BYTES);
         }
     }
@@ -391,8 +400,9 @@ impl Exec {
     ) -> Result<i64, ReplayError> {
         let mut encoder = encoder.take().unwrap_or_else(|| self.encoder());
         let readback = self.readback.as_ref().expect("made for graphs with branches");
-        let buffer = self.buffer(branch.place).expect("a launch without memory was refused");
-        let word = branch.offset - branch.offset % 4;
+        let place = self.buffer(branch.place);
+        let (buffer, start) = place.expect("a launch without memory was refused");
+        let word = start + branch.offset - branch.offset % 4;
         self.copy_faults(&mut encoder);
         encoder.copy_buffer_to_buffer(buffer, word, readback, FAULT_BYTES, 4);
         let submission = self.gpu.queue.submit([encoder.finish()]);
@@ -424,7 +434,7 @@ impl Exec {
         let words = self.gpu.mapped(readback, last, words_of)?;
         let fault = self.fault(&words);
         if fault.is_err() {
-            let record = self.buffer(faults.record).expect("a record is no slot");
+            let (record, _) = self.buffer(faults.record).expect("a record is no slot");
             let mut encoder = self.encoder();
             encoder.clear_buffer(record, 0, None);
             self.copy_faults(&mut encoder);

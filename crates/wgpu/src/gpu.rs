@@ -120,7 +120,15 @@ impl Gpu {
 
     /// Waits until a submission is done.
     pub fn wait(&self, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
-        let poll = wgpu::PollType::Wait { submission_index: Some(submission), timeout: None };
+        self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
+    }
+
+    /// Waits until all submissions are done.
+    pub fn wait_for_all(&self) -> Result<(), GpuError> {
+        self.poll(wgpu::PollType::wait_indefinitely())
+    }
+
+    fn poll(&self, poll: wgpu::PollType) -> Result<(), GpuError> {
         let polled = self.device.poll(poll);
         self.check()?;
         polled.map(|_| ()).map_err(|error| GpuError::Internal(error.to_string()))

@@ -22,6 +22,7 @@
 //!   rest encoded after that. Each decision costs such a round trip.
 
 mod adapter;
+mod backend;
 mod bindings;
 mod error;
 mod exec;
@@ -35,6 +36,7 @@ mod wait;
 mod wgpu_device;
 
 pub use adapter::{Adapter, adapters};
+pub use backend::{WgpuBackend, WgpuExec, WgpuOperation, WgpuRecording};
 pub use bindings::{Bindings, InstantiateError};
 pub use error::{GpuError, MemoryError, OpenError};
 pub use exec::{BindError, Exec, ReplayError};

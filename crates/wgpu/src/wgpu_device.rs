@@ -153,13 +153,25 @@ impl Wgpu {
         lower::instantiate(&self.gpu, &mut self.pipelines, graph, schedule, bindings)
     }
 
+    /// Waits for everything submitted so far.
+    ///
+    /// # Errors
+    /// [`GpuError`] if the device is lost or has refused something.
+    pub fn synchronize(&self) -> Result<(), GpuError> {
+        self.gpu.wait_for_all()
+    }
+
     /// Runs the graph once and returns when all of it is done.
     ///
     /// # Errors
     /// [`ReplayError::Node`] for what a node could not do; the others have run, and the graph can be replayed again.
     pub fn replay(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
-        self.launch(exec)?;
-        exec.finish()
+        match self.launch(exec) {
+            Ok(()) => exec.finish(),
+            // What a conditional was stopped by is told once; this also forgets it.
+            Err(error @ ReplayError::Node { .. }) => exec.finish().and(Err(error)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Submits a run of the graph after all launches so far. Returns at once, unless the graph has conditionals: then when

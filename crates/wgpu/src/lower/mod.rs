@@ -63,6 +63,7 @@ pub(crate) fn instantiate(
         group_ids: FxHashMap::default(),
         params: ParamsBuilder::new(gpu),
         buffers: Vec::new(),
+        buffer_ids: FxHashMap::default(),
         arena_bytes: 0,
         nothing: None,
         memory: FxHashMap::default(),
@@ -154,6 +155,7 @@ struct Lowering<'a> {
     group_ids: FxHashMap<GroupRecipe, GroupId>,
     params: ParamsBuilder,
     buffers: Vec<wgpu::Buffer>,
+    buffer_ids: FxHashMap<wgpu::Buffer, u32>,
     arena_bytes: u64,
     /// What stands for buffers without a place.
     nothing: Option<Base>,
@@ -184,8 +186,11 @@ impl Lowering<'_> {
                 let (has, needs) = (memory.bytes(), declared.bytes);
                 return Err(problem(buffer, format!("has {has} bytes; {name} needs {needs}")));
             }
+            if !memory.offset().is_multiple_of(declared.align) {
+                return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
+            }
             let earlier = &self.bindings.memory[..at];
-            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.same_as(memory)) {
+            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.overlaps(memory)) {
                 return Err(problem(
                     buffer,
                     format!("is bound to {other} as well; operands must not overlap"),
@@ -205,8 +210,9 @@ impl Lowering<'_> {
                         None => Memory::new(self.gpu, declared.bytes)?,
                     };
                     let base = self.fixed(memory.buffer().clone());
+                    let offset = memory.offset();
                     self.memory.insert(buffer, memory);
-                    Some(base)
+                    Some(Base { offset, ..base })
                 }
                 BufferRole::Slot(_) => {
                     let bytes = declared.bytes;
@@ -221,12 +227,15 @@ impl Lowering<'_> {
         Ok(bases)
     }
 
-    /// Keeps a buffer.
+    /// Keeps a buffer. One that is there already is the same place: parts of it share bindings.
     fn fixed(&mut self, buffer: wgpu::Buffer) -> Base {
-        let place = Place::Fixed(self.buffers.len() as u32);
         let bytes = buffer.size();
-        self.buffers.push(buffer);
-        Base { place, offset: 0, bytes }
+        let next = self.buffers.len() as u32;
+        let at = *self.buffer_ids.entry(buffer).or_insert_with_key(|buffer| {
+            self.buffers.push(buffer.clone());
+            next
+        });
+        Base { place: Place::Fixed(at), offset: 0, bytes }
     }
 
     fn base(&mut self, scope: &Scope<'_>, buffer: BufferId) -> Result<Base, GpuError> {
