@@ -46,7 +46,8 @@ fn main() -> Result<(), Error> {
         let x = e.input(DType::F32);
         e.output((0..64).fold(x, |x, _| x.tanh() * e.f32(1.01)));
     })?;
-    row(&mut gpu, &busy.into(), 20, 1 << 21, ", control")
+    let elements = if gpu.adapter().is_software() { 1 << 18 } else { 1 << 25 };
+    row(&mut gpu, &busy.into(), 20, elements, ", control")
 }
 
 fn row(

@@ -1,7 +1,7 @@
 //! Training and evaluation: instantiate, replay, read.
 
 use std::error::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use phonograph::graph::{BufferRole, ComputeGraph, Schedule};
@@ -15,6 +15,9 @@ use crate::Options;
 use crate::data::{Digits, permutation};
 use crate::device::{Device, Exec, Memory};
 use crate::network::{self, BATCH, PARAMETERS};
+
+/// How long what is only measured may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What training with one seed gave.
 pub struct Outcome {
@@ -178,7 +181,8 @@ fn kernels(graph: &ComputeGraph) -> usize {
 /// Median times of two graphs' replays, one after the other, so that both see the same machine.
 fn in_turns(device: &mut Device, a: &mut Exec, b: &mut Exec) -> Result<(u64, u64), Box<dyn Error>> {
     let (mut first, mut second) = (Vec::new(), Vec::new());
-    for _ in 0..500 {
+    let begun = Instant::now();
+    while first.len() < 500 && begun.elapsed() < PATIENCE {
         for (exec, times) in [(&mut *a, &mut first), (&mut *b, &mut second)] {
             let start = Instant::now();
             device.replay(exec)?;
@@ -196,7 +200,8 @@ fn eager(
 ) -> Result<u64, Box<dyn Error>> {
     let schedule = Schedule::sequential(graph);
     let mut times = Vec::new();
-    for _ in 0..20 {
+    let begun = Instant::now();
+    while times.len() < 20 && begun.elapsed() < PATIENCE {
         let start = Instant::now();
         let mut exec = ready(device, graph, &schedule, shared)?;
         device.replay(&mut exec)?;
