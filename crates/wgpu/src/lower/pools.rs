@@ -3,8 +3,8 @@
 //! A dispatch may not read one binding of a buffer and write another. Generated kernels get by with one binding for each
 //! buffer; a kernel of the user's has one for each operand, so what it reads and what it writes must lie in different
 //! buffers. A pool is cut where no internal buffer crosses, into as few buffers as greedy colouring finds: sections that one
-//! user kernel reads and writes get different colours. Without such kernels a pool is one buffer. O(n log n + pairs of
-//! operands).
+//! user kernel reads and writes get different colours. Without such kernels a pool is one buffer; with them all parts
+//! together may take as many times its bytes as there are colours. O(n log n + pairs of operands).
 
 use phonograph_graph::{
     Arg, BufferId, BufferRole, ComputeGraph, KernelRef, NodeKind, Schedule, Space,
