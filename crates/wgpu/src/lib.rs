@@ -3,6 +3,7 @@
 //! [`Wgpu`] mirrors the CPU backend's device: [`Wgpu::instantiate`] takes a graph, a schedule that its checker passes,
 //! and [`Bindings`]; [`Wgpu::replay`] runs the [`Exec`] that comes of it. Expressions and library kernels become WGSL
 //! ([`phonograph_kernels::wgsl`], which says how exact they are); kernels by name are the user's WGSL ([`Shader`]).
+//! [`WgpuBackend`] puts one behind a device that many callers share.
 //!
 //! # A software graph
 //!
