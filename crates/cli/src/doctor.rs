@@ -8,6 +8,7 @@ use phonograph::cuda::{self, Device, Driver, Nvrtc, TESTED_DRIVER, find_library}
 use phonograph::graph::{BufferId, ComputeGraph, DType, Expr, GraphBuilder, Schedule, View};
 use phonograph::runtime::cpu::kernels::Registry;
 use phonograph::runtime::cpu::{Bindings, Cpu};
+use phonograph::wgpu::{self, Adapter, Wgpu};
 use serde_json::json;
 
 use crate::{Answer, harmless, print, print_json};
@@ -28,6 +29,11 @@ pub fn run(args: &Args) -> Result<Answer> {
         Err(error) => format!("does not work: {error:#}"),
     };
     let cuda = Cuda::look();
+    let adapters = wgpu::adapters();
+    let (wgpu_works, wgpu) = match probe_wgpu() {
+        Ok(()) => (true, "works".to_owned()),
+        Err(error) => (false, format!("does not work: {error:#}")),
+    };
     let features = features();
     if args.json {
         print_json(&json!({
@@ -36,9 +42,11 @@ pub fn run(args: &Args) -> Result<Answer> {
             "cpu_features": features,
             "cuda": cuda.libraries.iter().map(|(name, said)| (*name, said.clone())).collect::<BTreeMap<_, _>>(),
             "cuda_devices": cuda.devices,
+            "wgpu_adapters": adapters.iter().map(Adapter::to_string).collect::<Vec<_>>(),
             "backends": {
                 "cpu": { "works": works, "detail": cpu },
                 "cuda": { "works": cuda.works, "detail": cuda.detail },
+                "wgpu": { "works": wgpu_works, "detail": wgpu },
             },
         }))?;
     } else {
@@ -55,7 +63,15 @@ pub fn run(args: &Args) -> Result<Answer> {
             let name = format!("device {at}");
             writeln!(text, "  {name:<12} {device}")?;
         }
-        write!(text, "  backend cpu  {cpu}\n  backend cuda {}\n", cuda.detail)?;
+        for (at, adapter) in adapters.iter().enumerate() {
+            let name = format!("adapter {at}");
+            writeln!(text, "  {name:<12} {adapter}")?;
+        }
+        write!(
+            text,
+            "  backend cpu  {cpu}\n  backend cuda {}\n  backend wgpu {wgpu}\n",
+            cuda.detail
+        )?;
         print(harmless(&text).as_bytes())?;
     }
     Ok(if works { Answer::Yes } else { Answer::No })
@@ -138,6 +154,18 @@ fn probe_cuda() -> Result<()> {
     cuda.replay(&mut exec)?;
     let memory = exec.memory(x).context("the buffer has no memory")?;
     check_probe(&cuda.read(memory)?)
+}
+
+/// Replays a graph of one node on the first adapter and looks at what it computed.
+fn probe_wgpu() -> Result<()> {
+    let (graph, x) = probe()?;
+    let mut gpu = Wgpu::new()?;
+    let schedule = Schedule::sequential(&graph);
+    let mut exec = gpu.instantiate(&graph, &schedule, &wgpu::Bindings::new())?;
+    gpu.replay(&mut exec)?;
+    gpu.replay(&mut exec)?;
+    let memory = exec.memory(x).context("the buffer has no memory")?;
+    check_probe(&gpu.read(memory)?)
 }
 
 /// Replays a graph of one node and looks at what it computed.

@@ -15,9 +15,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("phonograph-report", &["graph"]),
     ("phonograph-runtime", &["graph", "capture", "kernels"]),
     ("phonograph-cuda", &["graph", "trace", "capture", "kernels", "runtime"]),
+    ("phonograph-wgpu", &["graph", "capture", "kernels", "runtime"]),
     ("phonograph-c", &["phonograph"]),
     ("phonograph-inject", &["trace"]),
-    ("phonograph", &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda"]),
+    (
+        "phonograph",
+        &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda", "wgpu"],
+    ),
     ("phonograph-cli", &["graph", "capture", "plan", "kernels", "report", "runtime", "phonograph"]),
 ];
 

@@ -262,17 +262,27 @@ fn plan_trades_concurrency_for_memory() {
 
 #[test]
 fn run_replays_with_real_data() {
+    let doctor = phonograph(&["doctor", "--json"]);
+    let doctor: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
     let mut x = tempfile::NamedTempFile::new().unwrap();
     for value in [1.0f32, 2.0, 3.0, 4.0] {
         x.write_all(&value.to_le_bytes()).unwrap();
     }
     let data = format!("x={}", x.path().display());
-    let args = ["--replays", "3", "--threads", "2", "--set", "a=10", "--data", &data, "--json"];
-    let output = on_file(AXPY.as_bytes(), "run", &args);
-    assert!(output.status.success(), "{output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["buffers"][1]["name"], "y");
-    assert_eq!(report["buffers"][1]["first"], serde_json::json!(["30.0", "60.0", "90.0", "120.0"]));
+    for backend in ["cpu", "wgpu"] {
+        if doctor["backends"][backend]["works"] != true {
+            eprintln!("{backend} skipped: {}", doctor["backends"][backend]["detail"]);
+            continue;
+        }
+        let args = ["--backend", backend, "--replays", "3", "--threads", "2", "--json"];
+        let args = [&args[..], &["--set", "a=10", "--data", &data]].concat();
+        let output = on_file(AXPY.as_bytes(), "run", &args);
+        assert!(output.status.success(), "{output:?}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let y = &report["buffers"][1];
+        assert_eq!(y["name"], "y");
+        assert_eq!(y["first"], serde_json::json!(["30.0", "60.0", "90.0", "120.0"]), "{backend}");
+    }
 }
 
 #[test]
@@ -353,6 +363,9 @@ fn doctor_and_completions_answer() {
     assert_eq!(report["backends"]["cpu"]["works"], true);
     let cuda = &report["backends"]["cuda"];
     assert!(cuda["works"].is_boolean() && cuda["detail"].is_string(), "{report}");
+    let wgpu = &report["backends"]["wgpu"];
+    assert!(wgpu["works"].is_boolean() && wgpu["detail"].is_string(), "{report}");
+    assert!(report["wgpu_adapters"].is_array(), "{report}");
     assert!(stdout(&phonograph(&["completions", "bash"])).contains("_phonograph"));
 }
 

@@ -10,6 +10,7 @@
 //! - [`kernels`]: operations composed of several nodes (softmax, losses, optimisers);
 //! - [`runtime`]: backends; [`runtime::cpu`] replays with real data on the CPU;
 //! - `cuda`, with the feature of that name: the CUDA backend, which builds graphs in the driver;
+//! - `wgpu`, with the feature of that name: the wgpu backend, software graphs on any GPU;
 //! - [`report`]: pictures, timelines and pages.
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,8 @@ pub use phonograph_plan as plan;
 pub use phonograph_report as report;
 pub use phonograph_runtime as runtime;
 pub use phonograph_trace as trace;
+#[cfg(feature = "wgpu")]
+pub use phonograph_wgpu as wgpu;
 
 #[cfg(feature = "cuda")]
 pub mod recover;

@@ -2,6 +2,7 @@
 
 mod cpu;
 mod cuda;
+mod wgpu;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub struct Args {
     /// Where to run it.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     backend: Backend,
-    /// Worker threads, or on CUDA the streams that are planned for; the number of cores unless said.
+    /// Worker threads, or on a GPU the streams that are planned for; the number of cores unless said.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Set a slot: `name=value`, the value in the slot's type.
@@ -51,6 +52,8 @@ enum Backend {
     Cpu,
     /// The first CUDA device.
     Cuda,
+    /// The GPU that wgpu prefers.
+    Wgpu,
 }
 
 /// A graph instantiated on a backend, with memory for the buffers that are the user's.
@@ -90,9 +93,13 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
     let plan = ExecutionPlan::plan(&graph, &options)?;
     let schedule = plan.schedule().context("a plan of a graph has a schedule")?;
+    if args.profile.is_some() && args.backend == Backend::Wgpu {
+        bail!("`--profile` measures on the CPU and on CUDA; leave out `--backend wgpu`");
+    }
     let mut machine: Box<dyn Machine> = match args.backend {
         Backend::Cpu => Box::new(cpu::Machine::new(&graph, schedule, threads)?),
         Backend::Cuda => Box::new(cuda::Machine::new(&graph, schedule)?),
+        Backend::Wgpu => Box::new(wgpu::Machine::new(&graph, schedule)?),
     };
     let machine = &mut *machine;
     for text in &args.data {

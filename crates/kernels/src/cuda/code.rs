@@ -56,7 +56,7 @@ impl Code<'_> {
 }
 
 /// Whether an expression asks for positions.
-pub(super) fn asks_for_positions(expr: &Expr) -> bool {
+pub(crate) fn asks_for_positions(expr: &Expr) -> bool {
     expr.ops().iter().any(|op| matches!(op, Op::Index(_)))
 }
 

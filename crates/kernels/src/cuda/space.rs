@@ -10,7 +10,7 @@ pub(super) const THREADS: u32 = 256;
 const MAX_BLOCKS: u64 = 1 << 20;
 
 /// The elements of views of one shape, in the order of the shape, and their places.
-pub(super) struct Space {
+pub(crate) struct Space {
     pub extents: Vec<u64>,
     /// For each view, elements from one to the next along each axis.
     pub strides: Vec<Vec<u64>>,
@@ -62,7 +62,7 @@ impl Space {
         blocks(self.elements)
     }
 
-    fn is_dense(&self, view: usize) -> bool {
+    pub fn is_dense(&self, view: usize) -> bool {
         let mut expected = 1;
         self.extents.iter().zip(&self.strides[view]).rev().all(|(extent, &stride)| {
             let fits = stride == expected;
@@ -99,7 +99,7 @@ impl Space {
         code
     }
 
-    fn needs_positions(&self, view: usize) -> bool {
+    pub fn needs_positions(&self, view: usize) -> bool {
         !self.is_dense(view) && self.strides[view].iter().any(|&stride| stride != 0)
     }
 
@@ -128,6 +128,6 @@ pub(super) fn blocks(elements: u64) -> u32 {
 }
 
 /// The strides of a view, as the space takes them.
-pub(super) fn strides(view: &View) -> Vec<u64> {
+pub(crate) fn strides(view: &View) -> Vec<u64> {
     view.strides().to_vec()
 }

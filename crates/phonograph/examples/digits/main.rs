@@ -5,12 +5,16 @@
 //! digits held out. Both are planned, proved by the checker and replayed with real data; the parameters are memory
 //! that both are bound to.
 //!
+//! On a GPU (`--backend wgpu`) sums and products round as the device does, and 3000 steps let that grow: the parameters are
+//! others, the share of digits that they name right is within 1.5 % of the CPU's.
+//!
 //! `cargo run --release --example digits` trains five seeds and prints their median; `--help` lists the options. With
 //! `--features cuda` there is `--backend cuda`, which also compares the first losses with the CPU's.
 
 #[cfg(feature = "cuda")]
 mod cuda;
 mod data;
+mod device;
 mod network;
 mod report;
 mod training;
@@ -22,6 +26,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use device::Device;
 use training::Outcome;
 
 /// Train a small network on handwritten digits through captured graphs.
@@ -30,7 +35,8 @@ pub struct Options {
     /// Where to run. `cuda` needs the feature of that name, a device and NVRTC.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     backend: Backend,
-    /// Worker threads; the number of cores unless said. The result is the same bits for any number.
+    /// Worker threads; the number of cores unless said. The result is the same bits for any number. On a GPU the streams
+    /// that are planned for.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Training steps for each seed.
@@ -45,7 +51,7 @@ pub struct Options {
     /// Run the training step kernel by kernel instead of fused. The result is the same bits.
     #[arg(long)]
     unfused: bool,
-    /// Where to write the picture of the training step and of one replay of it, on the CPU.
+    /// Where to write the picture of the training step and of one replay of it.
     #[arg(long, default_value = "digits.html")]
     html: PathBuf,
 }
@@ -55,6 +61,8 @@ pub struct Options {
 pub enum Backend {
     /// Worker threads of this process.
     Cpu,
+    /// The GPU that wgpu prefers.
+    Wgpu,
     /// The first CUDA device.
     Cuda,
 }
@@ -71,18 +79,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         options.steps,
         network::BATCH,
     );
-    match options.backend {
-        Backend::Cpu => on_cpu(&digits, &options, threads),
-        Backend::Cuda => on_cuda(&digits, &options, threads),
+    if options.backend == Backend::Cuda {
+        return on_cuda(&digits, &options, threads);
     }
-}
-
-fn on_cpu(digits: &data::Digits, options: &Options, threads: u32) -> Result<(), Box<dyn Error>> {
-    println!("on the CPU, {threads} workers");
+    let mut device = Device::open(options.backend, threads)?;
+    println!("on {}", device.name());
     let bar = progress(options.seeds * u64::from(options.steps))?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     for seed in options.seed..options.seed + options.seeds {
-        outcomes.push(training::train(digits, seed, options, threads, &bar)?);
+        outcomes.push(training::train(&mut device, &digits, seed, &options, threads, &bar)?);
     }
     bar.finish_and_clear();
     report::page(&outcomes[0], &options.html)?;

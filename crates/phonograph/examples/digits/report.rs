@@ -50,11 +50,10 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
         (
             "schedule",
             format!(
-                "{} streams, {} waits; {} tasks, {} waits between workers",
+                "{} streams, {} waits; {}",
                 outcome.schedule.streams,
                 outcome.schedule.wait_count(),
-                outcome.tasks,
-                outcome.waits
+                outcome.parts
             ),
         ),
         (
@@ -80,7 +79,8 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
 pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
     let graph = &outcome.graph;
     let mut took = vec![0; graph.node_count()];
-    for span in &outcome.profile.spans {
+    let spans = outcome.profile.as_ref().map_or(&[][..], |profile| &profile.spans);
+    for span in spans {
         took[span.node.index()] += span.end_ns - span.start_ns;
     }
     let mut marks = |graph: &ComputeGraph| Marks {
@@ -89,11 +89,11 @@ pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
         costs: graph.node_ids().map(|node| (node, took[node.index()])).collect(),
     };
     let picture = picture_of(graph, "the training step", Some(&outcome.schedule), &mut marks);
-    let workers = outcome.profile.spans.iter().map(|span| span.worker.0).max().unwrap_or(0) + 1;
+    let workers = spans.iter().map(|span| span.worker.0).max().unwrap_or(0) + 1;
     let mut lanes: Vec<Lane> = (0..workers)
         .map(|worker| Lane { name: format!("worker {worker}"), spans: Vec::new() })
         .collect();
-    for span in &outcome.profile.spans {
+    for span in spans {
         let node = graph.node(span.node);
         lanes[span.worker.index()].spans.push(Span {
             label: node.name.to_string(),
@@ -104,31 +104,22 @@ pub fn page(outcome: &Outcome, path: &Path) -> Result<(), Box<dyn Error>> {
             critical: picture.groups[0].nodes[span.node.index()].critical,
         });
     }
-    let timeline = Timeline {
-        title: "one replay, the shortest of nine".to_owned(),
-        lanes,
-        unit: Unit::Nanoseconds,
-    };
     let skyline = skyline_of(graph, &outcome.schedule, "memory of the training step");
     let path_ns = critical_path(graph, |node| took[node.index()]).cost;
     let mut summary = figures(outcome);
-    summary.push((
-        "longest path".to_owned(),
-        format!(
-            "{:.0} µs of {:.0} µs",
-            path_ns as f64 / 1e3,
-            outcome.profile.total_ns as f64 / 1e3
-        ),
-    ));
-    let page = Page {
-        title: "Handwritten digits: a training step".to_owned(),
-        summary,
-        sections: vec![
-            Section::Graph(picture),
-            Section::Timeline(timeline),
-            Section::Skyline(skyline),
-        ],
-    };
+    let mut sections = vec![Section::Graph(picture)];
+    if let Some(profile) = &outcome.profile {
+        let longest =
+            format!("{:.0} µs of {:.0} µs", path_ns as f64 / 1e3, profile.total_ns as f64 / 1e3);
+        summary.push(("longest path".to_owned(), longest));
+        sections.push(Section::Timeline(Timeline {
+            title: "one replay, the shortest of nine".to_owned(),
+            lanes,
+            unit: Unit::Nanoseconds,
+        }));
+    }
+    sections.push(Section::Skyline(skyline));
+    let page = Page { title: "Handwritten digits: a training step".to_owned(), summary, sections };
     std::fs::write(path, html(&page)?)?;
     Ok(())
 }

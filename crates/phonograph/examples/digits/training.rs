@@ -1,19 +1,23 @@
 //! Training and evaluation: instantiate, replay, read.
 
 use std::error::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use phonograph::graph::{BufferId, BufferRole, ComputeGraph, Schedule, SlotId, check_rewrite};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{Summary, summary};
 use phonograph::plan::passes::{Pass, optimize};
-use phonograph::runtime::cpu::kernels::Registry;
-use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory, Profile};
+use phonograph::runtime::cpu::Profile;
+use phonograph::runtime::cpu::kernels::Element;
 
 use crate::Options;
 use crate::data::{Digits, permutation};
+use crate::device::{Device, Exec, Memory};
 use crate::network::{self, BATCH, PARAMETERS};
+
+/// How long what is only measured may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What training with one seed gave.
 pub struct Outcome {
@@ -27,7 +31,7 @@ pub struct Outcome {
     pub step_ns: u64,
     /// Median time of a replay afterwards, in turns with the other graph's.
     pub replay_ns: u64,
-    /// The same of the graph that was not trained with: kernel by kernel, if the optimized one was.
+    /// The same of the graph that was not trained with: kernel by kernel, if the fused one was.
     pub other_ns: u64,
     pub kernels: usize,
     pub other_kernels: usize,
@@ -36,32 +40,33 @@ pub struct Outcome {
     pub summary: Summary,
     pub graph: ComputeGraph,
     pub schedule: Schedule,
-    pub tasks: u32,
-    pub waits: usize,
+    /// What a replay consists of, for people.
+    pub parts: String,
     pub unshared_bytes: u64,
-    pub profile: Profile,
+    /// When the nodes ran, if the device can tell.
+    pub profile: Option<Profile>,
 }
 
 /// Trains with one seed and classifies the digits held out.
 pub fn train(
+    device: &mut Device,
     digits: &Digits,
     seed: u64,
     options: &Options,
     threads: u32,
     bar: &ProgressBar,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let mut cpu = Cpu::new(threads)?;
     let mut shared: Vec<(&str, Memory)> = Vec::new();
     for (name, extents) in PARAMETERS {
-        shared.push((name, cpu.alloc(network::bytes(extents) as u64)?));
+        shared.push((name, device.alloc(network::bytes(extents) as u64)?));
     }
     let initial = network::initialise(seed)?;
-    let mut draw = ready(&cpu, &initial, &plan(&initial, threads)?, &shared)?;
-    cpu.replay(&mut draw)?;
+    let mut draw = ready(device, &initial, &plan(&initial, threads)?, &shared)?;
+    device.replay(&mut draw)?;
 
     let count = digits.train.labels.len();
     let step = network::training_step(count as u64)?;
-    let step_slots = (step.start, step.rate, step.order);
+    let slots = (step.start, step.rate, step.order);
     // Passes keep the ids of buffers and slots.
     let mut wrong = None;
     let (optimized, _) = optimize(&step.graph, Pass::of_level(2), |before, done| {
@@ -75,38 +80,32 @@ pub fn train(
         false => (optimized, step.graph),
     };
     let schedule = plan(&graph, threads)?;
-    let mut exec = ready(&cpu, &graph, &schedule, &shared)?;
-    write(&mut cpu, &graph, &exec, "pixels", &digits.train.pixels)?;
-    write(&mut cpu, &graph, &exec, "labels", &digits.train.labels)?;
+    let mut exec = ready(device, &graph, &schedule, &shared)?;
+    write(device, &graph, &exec, "pixels", &digits.train.pixels)?;
+    write(device, &graph, &exec, "labels", &digits.train.labels)?;
     let steps = options.steps;
     let mut times = Vec::with_capacity(steps as usize);
     for at in 0..steps {
-        prepare(&mut cpu, &mut exec, &step_slots, at_step(at, seed, options, count))?;
+        prepare(device, &mut exec, &slots, at_step(at, seed, options, count))?;
         let start = Instant::now();
-        cpu.replay(&mut exec)?;
+        device.replay(&mut exec)?;
         times.push(start.elapsed().as_nanos() as u64);
         bar.inc(1);
     }
-    let loss = cpu.slice::<f32>(exec.memory(step.loss).ok_or("the loss has memory")?)?[0];
-    let accuracy = evaluate(&mut cpu, digits, threads, &shared)?;
+    let loss = device.read::<f32>(&exec.memory(step.loss)?)?[0];
+    let accuracy = evaluate(device, digits, threads, &shared)?;
     let mut bits = 0xCBF2_9CE4_8422_2325u64;
     for (_, memory) in &shared {
-        for &word in cpu.slice::<u32>(memory)? {
+        for word in device.read::<u32>(memory)? {
             bits = (bits ^ u64::from(word)).wrapping_mul(0x100_0000_01B3);
         }
     }
     // From here on the parameters are only a place to measure in.
     // Of a few replays the shortest shows what the graph asks for, not what else the machine did.
-    let mut profile = cpu.replay_profiled(&mut exec)?;
-    for _ in 0..8 {
-        let next = cpu.replay_profiled(&mut exec)?;
-        if next.total_ns < profile.total_ns {
-            profile = next;
-        }
-    }
-    let mut other_exec = ready(&cpu, &other, &plan(&other, threads)?, &shared)?;
-    let (replay_ns, other_ns) = in_turns(&mut cpu, &mut exec, &mut other_exec)?;
-    let eager_ns = eager(&mut cpu, &graph, &shared)?;
+    let profile = device.profile(&mut exec, 9)?;
+    let mut other_exec = ready(device, &other, &plan(&other, threads)?, &shared)?;
+    let (replay_ns, other_ns) = in_turns(device, &mut exec, &mut other_exec)?;
+    let eager_ns = eager(device, &graph, &shared)?;
     let internal = graph.buffers().iter().filter(|b| b.role == BufferRole::Internal);
     Ok(Outcome {
         seed,
@@ -120,8 +119,7 @@ pub fn train(
         other_kernels: kernels(&other),
         eager_ns,
         summary: summary(&graph),
-        tasks: exec.task_count(),
-        waits: exec.wait_count(),
+        parts: exec.parts(),
         unshared_bytes: internal.map(|b| b.bytes).sum(),
         graph,
         schedule,
@@ -131,7 +129,7 @@ pub fn train(
 
 /// What changes before a step.
 pub struct AtStep {
-    /// The order of the digits, at the beginning of an epoch.
+    /// The order of the digits, at the start of an epoch.
     pub order: Option<Vec<i32>>,
     pub start: u32,
     pub rate: f32,
@@ -150,21 +148,19 @@ pub fn at_step(at: u32, seed: u64, options: &Options, count: usize) -> AtStep {
 }
 
 fn prepare(
-    cpu: &mut Cpu,
+    device: &mut Device,
     exec: &mut Exec,
     (start, rate, order): &(SlotId, SlotId, BufferId),
     now: AtStep,
 ) -> Result<(), Box<dyn Error>> {
     if let Some(rows) = &now.order {
-        let memory = exec.memory(*order).ok_or("the order has memory")?.clone();
-        cpu.slice_mut::<i32>(&memory)?.copy_from_slice(rows);
+        device.write(&exec.memory(*order)?, rows)?;
     }
     exec.set(*start, now.start)?;
-    exec.set(*rate, now.rate)?;
-    Ok(())
+    exec.set(*rate, now.rate)
 }
 
-/// The losses of the first `steps` steps.
+/// The losses of the first `steps` steps on the CPU.
 #[cfg(feature = "cuda")]
 pub fn losses(
     digits: &Digits,
@@ -173,26 +169,26 @@ pub fn losses(
     threads: u32,
     steps: usize,
 ) -> Result<Vec<f32>, Box<dyn Error>> {
-    let mut cpu = Cpu::new(threads)?;
+    let mut cpu = Device::open(crate::Backend::Cpu, threads)?;
     let mut shared: Vec<(&str, Memory)> = Vec::new();
     for (name, extents) in PARAMETERS {
         shared.push((name, cpu.alloc(network::bytes(extents) as u64)?));
     }
     let initial = network::initialise(seed)?;
-    let mut draw = ready(&cpu, &initial, &plan(&initial, threads)?, &shared)?;
+    let mut draw = ready(&mut cpu, &initial, &plan(&initial, threads)?, &shared)?;
     cpu.replay(&mut draw)?;
     let count = digits.train.labels.len();
     let step = network::training_step(count as u64)?;
     let slots = (step.start, step.rate, step.order);
-    let mut exec = ready(&cpu, &step.graph, &plan(&step.graph, threads)?, &shared)?;
+    let mut exec = ready(&mut cpu, &step.graph, &plan(&step.graph, threads)?, &shared)?;
     write(&mut cpu, &step.graph, &exec, "pixels", &digits.train.pixels)?;
     write(&mut cpu, &step.graph, &exec, "labels", &digits.train.labels)?;
-    let loss = exec.memory(step.loss).ok_or("the loss has memory")?.clone();
+    let loss = exec.memory(step.loss)?;
     let mut losses = Vec::with_capacity(steps);
     for at in 0..options.steps.min(steps as u32) {
         prepare(&mut cpu, &mut exec, &slots, at_step(at, seed, options, count))?;
         cpu.replay(&mut exec)?;
-        losses.push(cpu.slice::<f32>(&loss)?[0]);
+        losses.push(cpu.read::<f32>(&loss)?[0]);
     }
     Ok(losses)
 }
@@ -204,46 +200,42 @@ fn plan(graph: &ComputeGraph, threads: u32) -> Result<Schedule, Box<dyn Error>> 
 
 /// Instantiates a graph, which proves its schedule, with the parameters bound.
 fn ready(
-    cpu: &Cpu,
+    device: &mut Device,
     graph: &ComputeGraph,
     schedule: &Schedule,
     shared: &[(&str, Memory)],
 ) -> Result<Exec, Box<dyn Error>> {
-    let registry = Registry::new();
-    let mut bindings = Bindings::new(&registry);
+    let mut bound = Vec::new();
     for (name, memory) in shared {
-        bindings = bindings.memory(network::buffer(graph, name)?, memory);
+        bound.push((network::buffer(graph, name)?, memory.clone()));
     }
-    Ok(cpu.instantiate(graph, schedule, &bindings)?)
+    device.instantiate(graph, schedule, &bound)
 }
 
-fn write<T: phonograph::runtime::cpu::kernels::Element>(
-    cpu: &mut Cpu,
+fn write<T: Element>(
+    device: &mut Device,
     graph: &ComputeGraph,
     exec: &Exec,
     name: &str,
     values: &[T],
 ) -> Result<(), Box<dyn Error>> {
-    let memory =
-        exec.memory(network::buffer(graph, name)?).ok_or("external buffers have memory")?;
-    cpu.slice_mut::<T>(&memory.clone())?.copy_from_slice(values);
-    Ok(())
+    device.write(&exec.memory(network::buffer(graph, name)?)?, values)
 }
 
 /// The share of held-out digits that the second graph names right.
 fn evaluate(
-    cpu: &mut Cpu,
+    device: &mut Device,
     digits: &Digits,
     threads: u32,
     shared: &[(&str, Memory)],
 ) -> Result<f64, Box<dyn Error>> {
     let labels = &digits.test.labels;
     let graph = network::classification(labels.len() as u64)?;
-    let mut exec = ready(cpu, &graph, &plan(&graph, threads)?, shared)?;
-    write(cpu, &graph, &exec, "pixels", &digits.test.pixels)?;
-    cpu.replay(&mut exec)?;
-    let guesses = exec.memory(network::buffer(&graph, "guesses")?).ok_or("guesses have memory")?;
-    Ok(share_right(cpu.slice::<i32>(guesses)?, labels))
+    let mut exec = ready(device, &graph, &plan(&graph, threads)?, shared)?;
+    write(device, &graph, &exec, "pixels", &digits.test.pixels)?;
+    device.replay(&mut exec)?;
+    let guesses = device.read::<i32>(&exec.memory(network::buffer(&graph, "guesses")?)?)?;
+    Ok(share_right(&guesses, labels))
 }
 
 pub fn share_right(guesses: &[i32], labels: &[i32]) -> f64 {
@@ -256,12 +248,13 @@ pub fn kernels(graph: &ComputeGraph) -> usize {
 }
 
 /// Median times of two graphs' replays, one after the other, so that both see the same machine.
-fn in_turns(cpu: &mut Cpu, a: &mut Exec, b: &mut Exec) -> Result<(u64, u64), Box<dyn Error>> {
+fn in_turns(device: &mut Device, a: &mut Exec, b: &mut Exec) -> Result<(u64, u64), Box<dyn Error>> {
     let (mut first, mut second) = (Vec::new(), Vec::new());
-    for _ in 0..500 {
+    let begun = Instant::now();
+    while first.len() < 500 && begun.elapsed() < PATIENCE {
         for (exec, times) in [(&mut *a, &mut first), (&mut *b, &mut second)] {
             let start = Instant::now();
-            cpu.replay(exec)?;
+            device.replay(exec)?;
             times.push(start.elapsed().as_nanos() as u64);
         }
     }
@@ -270,16 +263,17 @@ fn in_turns(cpu: &mut Cpu, a: &mut Exec, b: &mut Exec) -> Result<(u64, u64), Box
 
 /// The step without recording it: every time, each operation is prepared again and run on its own.
 fn eager(
-    cpu: &mut Cpu,
+    device: &mut Device,
     graph: &ComputeGraph,
     shared: &[(&str, Memory)],
 ) -> Result<u64, Box<dyn Error>> {
     let schedule = Schedule::sequential(graph);
     let mut times = Vec::new();
-    for _ in 0..20 {
+    let begun = Instant::now();
+    while times.len() < 20 && begun.elapsed() < PATIENCE {
         let start = Instant::now();
-        let mut exec = ready(cpu, graph, &schedule, shared)?;
-        cpu.replay(&mut exec)?;
+        let mut exec = ready(device, graph, &schedule, shared)?;
+        device.replay(&mut exec)?;
         times.push(start.elapsed().as_nanos() as u64);
     }
     Ok(median(&mut times))

@@ -1,0 +1,48 @@
+//! wgpu behind a trace; without an adapter, each test says why it is skipped.
+
+use std::sync::OnceLock;
+
+use phonograph_runtime::streams::{Device, Step};
+use phonograph_wgpu::{Wgpu, WgpuBackend};
+
+use crate::traced::{Shared, Traced};
+use crate::work::{STREAMS, tick};
+
+/// The backend, or the reason why there is none in the output.
+pub fn wgpu() -> Option<(Device<Traced<WgpuBackend>>, Shared)> {
+    // The first is kept, and its driver with it: to load that anew takes longer than a test.
+    static KEPT: OnceLock<Option<Wgpu>> = OnceLock::new();
+    let new = || Wgpu::new().map_err(|error| eprintln!("skipped: {error}")).ok();
+    KEPT.get_or_init(new).as_ref()?;
+    let gpu = new()?;
+    let (backend, trace) = Traced::new(|_| WgpuBackend::new(gpu));
+    Some((Device::new(backend, STREAMS).unwrap(), trace))
+}
+
+/// A device that no other handle is of.
+pub fn another() -> (Device<Traced<WgpuBackend>>, Shared) {
+    wgpu().expect("whoever asks for another has one already")
+}
+
+/// Tests of `fn name<B: Backend>(device: Device<B>, trace: Shared)`.
+macro_rules! in_every_mode {
+    ($($name:ident),* $(,)?) => {
+        mod wgpu {
+            $(#[test] fn $name() {
+                let Some((device, trace)) = $crate::modes::wgpu() else { return };
+                super::$name(device, trace)
+            })*
+        }
+    };
+}
+pub(crate) use in_every_mode;
+
+#[test]
+fn host_functions_are_refused_and_nothing_has_run() {
+    let Some((device, trace)) = wgpu() else { return };
+    let stream = device.stream();
+    stream.submit(&tick("tick")).unwrap();
+    let error = stream.sync().unwrap_err();
+    assert!(error.to_string().contains("cannot call the host"), "{error}");
+    assert_eq!(trace.lock().unwrap().calls.get(&Step::Run), None);
+}

@@ -1,0 +1,503 @@
+//! Every kind of node, and what can be changed between replays, against the CPU backend: bit for bit, since none of it rounds.
+
+use std::sync::Arc;
+
+use crate::case::{Case, check, gpu};
+use phonograph_graph::{
+    Access, Arg, Buffer, BufferId, BufferRole, Condition, ConditionalKind, DType, Edge, EdgeData,
+    EventId, Expr, Extent, GraphBuilder, LibraryKernel, MemcpyDir, MemcpyNode, MemsetNode,
+    NodeKind, Pitched, Region, Schedule, Space, Target, View,
+};
+use phonograph_runtime::cpu::kernels::{FnKernel, Param};
+use phonograph_wgpu::{BindError, Bindings, ReplayError, SetError, Shader};
+
+fn view(buffer: BufferId, extents: &[u64]) -> View {
+    View::contiguous(buffer, DType::F32, extents).unwrap()
+}
+
+fn add_one() -> Arc<Expr> {
+    Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0))).unwrap().into()
+}
+
+#[test]
+fn an_expression_runs() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new();
+    let (x, t) = (b.external_buffer("x", 4000), b.alloc_buffer("t", 4000));
+    b.add_elementwise("plus", add_one(), &[view(x, &[1000])], &[], &[view(t, &[1000])]);
+    b.add_elementwise("plus", add_one(), &[view(t, &[1000])], &[], &[view(x, &[1000])]);
+    check(&mut gpu, &Case::new(b.build().unwrap()));
+}
+
+#[test]
+fn copies_and_fills_move_the_bytes_they_say() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new();
+    let host = b.host_buffer("host", 512);
+    let back = b.host_buffer("back", 512);
+    let device = b.external_buffer("device", 512);
+    let other = b.external_buffer("other", 512);
+    let filled = b.external_buffer("filled", 4096);
+    let all = |buffer| Region { buffer, offset: 0, bytes: 256 };
+    b.add_region_copy("upload", all(host), all(device));
+    b.add_region_copy("move", all(device), Region { offset: 256, ..all(other) });
+    b.add_region_copy("download", Region { offset: 128, ..all(other) }, all(back));
+    b.add_region_copy("on the host", all(host), Region { offset: 256, ..all(back) });
+    let end = |buffer, offset, pitch, slice_rows| {
+        let target = Target::Buffer(buffer);
+        Pitched { target, offset, pitch, slice_rows }
+    };
+    let dir = MemcpyDir::DeviceToDevice;
+    let extent = Extent { width: 12, height: 3, depth: 1 };
+    let (src, dst) = (end(device, 4, 16, 0), end(filled, 3, 20, 0));
+    b.add_copy("rows", MemcpyNode { dir, src, dst, extent });
+    let extent = Extent { width: 5, height: 2, depth: 3 };
+    let (src, dst) = (end(device, 0, 8, 3), end(filled, 100, 10, 4));
+    b.add_copy("slices", MemcpyNode { dir, src, dst, extent });
+    // Columns of the same rows of one buffer.
+    let extent = Extent { width: 8, height: 4, depth: 1 };
+    let (src, dst) = (end(other, 0, 16, 0), end(other, 8, 16, 0));
+    b.add_copy("columns", MemcpyNode { dir, src, dst, extent });
+    let dir = MemcpyDir::HostToDevice;
+    let extent = Extent { width: 7, height: 3, depth: 2 };
+    let (src, dst) = (end(host, 1, 9, 4), end(filled, 300, 16, 3));
+    b.add_copy("from the host", MemcpyNode { dir, src, dst, extent });
+    let nothing = Extent { width: 0, height: 1, depth: 1 };
+    b.add_copy("nothing", MemcpyNode { dir, src, dst, extent: nothing });
+    let mut fill = |offset, value, element_size, pitch, slice_rows, (width, height, depth)| {
+        let (dst, extent) =
+            (end(filled, offset, pitch, slice_rows), Extent { width, height, depth });
+        b.add_fill("fill", MemsetNode { dst, value, element_size, extent });
+    };
+    fill(1001, 0xAB, 1, 0, 0, (37, 1, 1));
+    fill(1100, 0xABCD, 2, 0, 0, (30, 1, 1));
+    fill(1200, 0x1234_5678, 4, 0, 0, (60, 1, 1));
+    fill(1300, 0x77, 1, 16, 0, (9, 5, 1));
+    fill(1400, 0x7788, 2, 32, 4, (8, 4, 3));
+    fill(1800, 0x0102_0304, 4, 32, 5, (8, 4, 3));
+    fill(2400, 0x0102_0304, 4, 32, 5, (0, 4, 3));
+    let case =
+        Case::new(b.build().unwrap()).with(host, &(0..=255).chain(0..=255).collect::<Vec<u8>>());
+    check(&mut gpu, &case);
+}
+
+#[test]
+fn children_run_with_what_is_inside() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new();
+    let x = b.external_buffer("x", 400);
+    let staged = b.host_buffer("staged", 400);
+    let xv = view(x, &[100]);
+    let mut child = GraphBuilder::new();
+    let inside = child.outer_view(&b, xv);
+    let t = child.alloc_buffer("t", 400);
+    let tv = view(t, &[100]);
+    child.add_elementwise("plus", add_one(), &[inside], &[], &[tv]);
+    let mut grandchild = GraphBuilder::new();
+    let (from, to) = (grandchild.outer_view(&child, tv), grandchild.outer_view(&child, inside));
+    grandchild.add_elementwise("plus", add_one(), &[from], &[], &[to]);
+    child.add_child("grandchild", grandchild.build().unwrap());
+    let out = child.outer_buffer(&b, staged);
+    let bytes = Region { buffer: inside.buffer, offset: 0, bytes: 400 };
+    child.add_region_copy("download", bytes, Region { buffer: out, ..bytes });
+    b.add_child("child", child.build().unwrap());
+    b.add_elementwise("plus", add_one(), &[xv], &[], &[xv]);
+    check(&mut gpu, &Case::new(b.build().unwrap()));
+}
+
+/// A graph whose node `kind` of `bodies` bodies decides by a value of `dtype`; body `i` adds 10^i.
+fn deciding(kind: ConditionalKind, bodies: usize, dtype: DType) -> (GraphBuilder, BufferId) {
+    let mut b = GraphBuilder::new();
+    let x = b.external_buffer("x", 4);
+    let which = b.external_buffer("which", dtype.size() as usize);
+    let (xv, value) = (view(x, &[]), View::contiguous(which, dtype, &[]).unwrap());
+    let bodies = (0..bodies).map(|i| {
+        let mut body = GraphBuilder::new();
+        let inside = body.outer_view(&b, xv);
+        let by = 10f32.powi(i as i32);
+        let add = Expr::build(|e| e.output(e.input(DType::F32) + e.f32(by))).unwrap();
+        body.add_elementwise("add", add.into(), &[inside], &[], &[inside]);
+        if kind == ConditionalKind::While {
+            let count = body.outer_view(&b, value);
+            let less = Expr::build(|e| {
+                let x = e.input(dtype);
+                let one = match dtype {
+                    DType::I32 => e.constant(1i32),
+                    _ => e.constant(1u32),
+                };
+                e.output_as(x - one, dtype);
+            });
+            body.add_elementwise("count", less.unwrap().into(), &[count], &[], &[count]);
+        }
+        body.build().unwrap()
+    });
+    let bodies = bodies.collect();
+    b.add_conditional("decide", kind, Condition::Value(value), bodies);
+    (b, which)
+}
+
+#[test]
+fn conditionals_decide_by_a_value_in_device_memory() {
+    let Some(mut gpu) = gpu() else { return };
+    use ConditionalKind::*;
+    let bytes = |dtype: DType, value: i32| value.to_le_bytes()[..dtype.size() as usize].to_vec();
+    for (kind, count, values) in [
+        (If, 1, [0, 1, 7].as_slice()),
+        (If, 2, &[0, 1]),
+        (Switch, 3, &[0, 1, 2, 3, 200]),
+        (While, 1, &[0, 1, 5]),
+    ] {
+        for dtype in [DType::I32, DType::U32, DType::U8, DType::Bool] {
+            if (kind, dtype) == (While, DType::Bool) {
+                continue; // Nothing can be subtracted from a bool.
+            }
+            for &value in values {
+                let (b, which) = deciding(kind, count, dtype);
+                let case = Case::new(b.build().unwrap()).with(which, &bytes(dtype, value));
+                check(&mut gpu, &case);
+            }
+        }
+    }
+    let (b, which) = deciding(Switch, 2, DType::I32);
+    check(&mut gpu, &Case::new(b.build().unwrap()).with(which, &(-1i32).to_le_bytes()));
+}
+
+#[test]
+fn conditionals_nest_and_lie_in_children() {
+    let Some(mut gpu) = gpu() else { return };
+    // for (i = 3; i != 0; i--) if (flag) x += 1, all of it inside a child.
+    let mut b = GraphBuilder::new();
+    let (x, i, flag) =
+        (b.external_buffer("x", 4), b.external_buffer("i", 4), b.external_buffer("flag", 1));
+    let one = |buffer, dtype| View::contiguous(buffer, dtype, &[]).unwrap();
+    let mut child = GraphBuilder::new();
+    let iv = child.outer_view(&b, one(i, DType::I32));
+    let (xv, fv) =
+        (child.outer_view(&b, one(x, DType::F32)), child.outer_view(&b, one(flag, DType::Bool)));
+    let mut body = GraphBuilder::new();
+    let (bx, bi, bf) =
+        (body.outer_view(&child, xv), body.outer_view(&child, iv), body.outer_view(&child, fv));
+    let mut branch = GraphBuilder::new();
+    let inside = branch.outer_view(&body, bx);
+    branch.add_elementwise("plus", add_one(), &[inside], &[], &[inside]);
+    let branch = vec![branch.build().unwrap()];
+    body.add_conditional("if", ConditionalKind::If, Condition::Value(bf), branch);
+    let less = Expr::build(|e| e.output(e.input(DType::I32) - e.constant(1i32))).unwrap();
+    body.add_elementwise("count", less.into(), &[bi], &[], &[bi]);
+    let body = vec![body.build().unwrap()];
+    child.add_conditional("while", ConditionalKind::While, Condition::Value(iv), body);
+    b.add_child("child", child.build().unwrap());
+    let case = Case::new(b.build().unwrap()).with(i, &3i32.to_le_bytes()).with(flag, &[1]);
+    check(&mut gpu, &case);
+}
+
+#[test]
+fn memory_that_a_graph_allocates_is_there_in_every_replay() {
+    let Some(mut gpu) = gpu() else { return };
+    for frees in [true, false] {
+        let mut b = GraphBuilder::new();
+        let (x, t) = (b.external_buffer("x", 4000), b.alloc_buffer("t", 4000));
+        let (xv, tv) = (view(x, &[1000]), view(t, &[1000]));
+        b.add("alloc", NodeKind::Alloc(t));
+        b.add_elementwise("plus", add_one(), &[xv], &[], &[tv]);
+        b.add_elementwise("plus", add_one(), &[tv], &[], &[xv]);
+        if frees {
+            b.add("free", NodeKind::Free(t));
+        }
+        check(&mut gpu, &Case::new(b.build().unwrap()));
+    }
+}
+
+#[test]
+fn weak_edges_keep_the_order_of_data() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new().with_auto_infer_edges(false);
+    let x = b.external_buffer("x", 4 << 20);
+    let xv = view(x, &[1 << 20]);
+    let nodes: Vec<_> =
+        (0..20).map(|_| b.add_elementwise("plus", add_one(), &[xv], &[], &[xv])).collect();
+    for (at, pair) in nodes.windows(2).enumerate() {
+        let data = if at % 2 == 0 { EdgeData::PROGRAMMATIC } else { EdgeData::LAUNCH_ORDER };
+        b.add_edge(Edge { from: pair[0], to: pair[1], data });
+    }
+    let graph = b.build().unwrap();
+    let case = Case::new(graph).with(x, &vec![0; 4 << 20]);
+    let found = case.on_gpu(&mut gpu);
+    assert!(found[0].chunks_exact(4).all(|v| v == 60f32.to_le_bytes()));
+}
+
+#[test]
+fn slots_and_switches_change_the_replays_to_come() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new();
+    let input = b.slot_buffer("input", 400, Access::Read);
+    let output = b.slot_buffer("output", 400, Access::ReadWrite);
+    let x = b.external_buffer("x", 400);
+    let (iv, xv) = (view(input, &[100]), view(x, &[100]));
+    let by = b.slot("by", 2.0f32);
+    let scale = Expr::build(|e| e.output(e.input(DType::F32) * e.param(DType::F32))).unwrap();
+    b.add_elementwise("scale", scale.into(), &[iv], &[Arg::Slot(by)], &[xv]);
+    let plus = b.add_elementwise("plus", add_one(), &[xv], &[], &[xv]);
+    let mut child = GraphBuilder::new();
+    let (from, to, slot) =
+        (child.outer_view(&b, xv), child.outer_buffer(&b, output), child.outer_slot(&b, by));
+    let sum = Expr::build(|e| e.output(e.input(DType::F32) + e.param(DType::F32))).unwrap();
+    let t = child.alloc_buffer("t", 400);
+    child.add_elementwise("sum", sum.into(), &[from], &[Arg::Slot(slot)], &[view(t, &[100])]);
+    let half = |buffer| Region { buffer, offset: 0, bytes: 200 };
+    child.add_region_copy("out", half(t), half(to));
+    let dst = Pitched::linear(Target::Buffer(to), 200);
+    let (value, element_size, extent) = (1f32.to_bits(), 4, Extent::linear(200));
+    child.add_fill("ones", MemsetNode { dst, value, element_size, extent });
+    let in_child = b.add_child("child", child.build().unwrap());
+    let graph = b.build().unwrap();
+    let mut exec =
+        gpu.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
+    assert_eq!(gpu.replay(&mut exec), Err(ReplayError::Unbound(input)));
+    let memories: Vec<_> = (0..4).map(|_| gpu.alloc(400).unwrap()).collect();
+    for (memory, value) in memories.iter().zip([1f32, 2.0]) {
+        gpu.write(memory, &[value; 100]).unwrap();
+    }
+    for (round, (factor, enabled)) in
+        [(2f32, true), (3.0, true), (3.0, false), (5.0, true)].into_iter().enumerate()
+    {
+        let (from, to) = (&memories[round % 2], &memories[2 + round % 2]);
+        exec.bind(input, from).unwrap();
+        exec.bind(output, to).unwrap();
+        exec.set(by, factor).unwrap();
+        exec.set_enabled(plus, enabled).unwrap();
+        gpu.replay(&mut exec).unwrap();
+        let x = (1 + round % 2) as f32 * factor + if enabled { 1.0 } else { 0.0 };
+        let mut expected = vec![x + factor; 50];
+        expected.resize(100, 1.0);
+        assert_eq!(gpu.read::<f32>(to).unwrap(), expected, "round {round}");
+    }
+    assert_eq!(
+        exec.bind(input, &memories[3]),
+        Err(BindError::Set(SetError::Overlap { buffer: input, other: output }))
+    );
+    assert_eq!(exec.bind(x, &memories[0]), Err(BindError::Set(SetError::NotASlot(x))));
+    let small = gpu.alloc(4).unwrap();
+    assert!(matches!(
+        exec.bind(input, &small),
+        Err(BindError::Set(SetError::TooSmall { needed: 400, given: 4, .. }))
+    ));
+    assert!(matches!(exec.set(by, 1i32), Err(SetError::Type { .. })));
+    assert_eq!(exec.set_enabled(in_child, false), Err(SetError::NotDisableable(in_child)));
+}
+
+#[test]
+fn a_row_that_does_not_exist_is_an_error_of_the_replay() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new();
+    let rows = b.external_buffer("rows", 12);
+    let table = b.external_buffer("table", 64);
+    let (picked, sums) = (b.external_buffer("picked", 48), b.external_buffer("sums", 64));
+    let rv = View::contiguous(rows, DType::I32, &[3]).unwrap();
+    let (tv, pv, sv) = (view(table, &[4, 4]), view(picked, &[3, 4]), view(sums, &[4, 4]));
+    b.add_library("gather", LibraryKernel::Gather, &[tv, rv, pv]);
+    let mut child = GraphBuilder::new();
+    let inside = [pv, rv, sv].map(|v| child.outer_view(&b, v));
+    child.add_library("scatter", LibraryKernel::ScatterAdd, &inside);
+    b.add_child("child", child.build().unwrap());
+    let graph = b.build().unwrap();
+    let mut exec =
+        gpu.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
+    let rows = exec.memory(rows).unwrap().clone();
+    for (numbers, error) in [
+        ([0i32, 1, 3], ""),
+        ([0, 4, 1], "row number 4 at position 1 is not one of the 4 rows"),
+        ([0, 1, -1], "row number -1 at position 2 is not one of the 4 rows"),
+        ([3, 3, 3], ""),
+    ] {
+        gpu.write(&rows, &numbers).unwrap();
+        let said = gpu.replay(&mut exec).err().map_or(String::new(), |e| e.to_string());
+        assert!(said.ends_with(error), "{said}");
+        assert_eq!(said.is_empty(), error.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn memory_that_is_bound_away_stays_until_its_replay_is_over() {
+    let Some(mut gpu) = gpu() else { return };
+    const COUNT: u64 = 1 << 18;
+    let mut b = GraphBuilder::new();
+    let output = b.slot_buffer("output", 4 * COUNT as usize, Access::ReadWrite);
+    let by = b.slot("by", 0.0f32);
+    let out = view(output, &[COUNT]);
+    let add = Expr::build(|e| e.output(e.input(DType::F32) + e.param(DType::F32))).unwrap();
+    let add: Arc<Expr> = add.into();
+    for _ in 0..20 {
+        b.add_elementwise("add", add.clone(), &[out], &[Arg::Slot(by)], &[out]);
+    }
+    let graph = b.build().unwrap();
+    let mut exec =
+        gpu.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
+    // Each memory is given up as soon as its replay is issued; the next must not be the same while that runs.
+    let kept = gpu.alloc(4 * COUNT).unwrap();
+    for round in 0..40 {
+        let memory = gpu.alloc(4 * COUNT).unwrap();
+        exec.set(by, round as f32).unwrap();
+        exec.bind(output, &memory).unwrap();
+        gpu.launch(&mut exec).unwrap();
+    }
+    exec.set(by, 1.0f32).unwrap();
+    exec.bind(output, &kept).unwrap();
+    gpu.replay(&mut exec).unwrap();
+    assert!(gpu.read::<f32>(&kept).unwrap().iter().all(|&v| v == 20.0));
+}
+
+const AXPY: &str = "
+struct Scalars { a: f32, n: u32 }
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(1) @binding(0) var<uniform> scalars: Scalars;
+@compute @workgroup_size(128)
+fn axpy(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < scalars.n { y[id.x] += scalars.a * x[id.x]; }
+}
+";
+
+/// `axpy` of `x` to `y`, both of 1000 elements.
+fn axpy(b: &mut GraphBuilder, x: BufferId, y: BufferId, a: Arg) {
+    b.add_kernel("axpy", 8, 128, 0)
+        .arg(Arg::View(view(x, &[1000]), Access::Read))
+        .arg(Arg::Region(Region { buffer: y, offset: 0, bytes: 4000 }, Access::ReadWrite))
+        .arg(a)
+        .arg(Arg::Scalar(1000u32.into()))
+        .finish();
+}
+
+#[test]
+fn kernels_by_name_take_the_users_wgsl() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new();
+    let (x, y) = (b.external_buffer("x", 4000), b.external_buffer("y", 4000));
+    let a = b.slot("a", 0.5f32);
+    axpy(&mut b, x, y, Arg::Slot(a));
+    axpy(&mut b, y, x, Arg::Scalar(0.25f32.into()));
+    check(&mut gpu, &axpy_case(b));
+}
+
+/// With the function that `axpy` calls.
+fn axpy_case(b: GraphBuilder) -> Case {
+    let mut case = Case::new(b.build().unwrap());
+    case.kernels.push(("axpy", Shader::new(AXPY, "axpy").unwrap()));
+    let params = [
+        Param::Read(DType::F32),
+        Param::ReadWrite(DType::F32),
+        Param::Scalar(DType::F32),
+        Param::Scalar(DType::U32),
+    ];
+    case.registry.register(
+        "axpy",
+        FnKernel::whole(&params, |block| {
+            let (x, y, a) =
+                (block.read::<f32>(0)?, block.write::<f32>(1)?, block.scalar::<f32>(2)?);
+            y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
+            Ok(())
+        }),
+    );
+    case
+}
+
+#[test]
+fn pools_are_cut_where_the_users_kernels_read_and_write() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut b = GraphBuilder::new();
+    let x = b.external_buffer("x", 4000);
+    // Each of three scratch buffers is read by a kernel that writes another, so no two can share a buffer of wgpu's; the
+    // fourth can. The plan gives all of them one pool.
+    let [s, t, u, v] = ["s", "t", "u", "v"].map(|name| b.alloc_buffer(name, 4000));
+    let a = Arg::Scalar(0.5f32.into());
+    for buffer in [s, t, u, v] {
+        b.add_elementwise("start", add_one(), &[view(x, &[1000])], &[], &[view(buffer, &[1000])]);
+    }
+    for (from, to) in [(s, t), (t, u), (u, s)] {
+        axpy(&mut b, from, to, a);
+    }
+    let mut child = GraphBuilder::new();
+    let (from, to) = (child.outer_buffer(&b, s), child.outer_buffer(&b, v));
+    axpy(&mut child, from, to, a);
+    b.add_child("child", child.build().unwrap());
+    axpy(&mut b, v, x, a);
+    let mut case = axpy_case(b);
+    case.replays = 2;
+    let schedule = Schedule::sequential(&case.graph);
+    let exec = case.instantiate(&mut gpu, &schedule);
+    assert!(exec.arena_bytes() >= schedule.pool_bytes());
+    check(&mut gpu, &case);
+}
+
+#[test]
+fn what_cannot_run_is_refused_before_anything_runs() {
+    let Some(mut gpu) = gpu() else { return };
+    let axpy_shader = Shader::new(AXPY, "axpy").unwrap();
+    let mut check = |b: GraphBuilder, expected: &str| {
+        let graph = b.build().unwrap();
+        let bindings = Bindings::new().kernel("axpy", &axpy_shader);
+        let error = gpu.instantiate(&graph, &Schedule::sequential(&graph), &bindings);
+        let error = error.map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    };
+    let mut b = GraphBuilder::new();
+    b.add_kernel("nobody", 1, 1, 0).finish();
+    check(b, "node n0 (nobody): no kernel is bound as `nobody`");
+
+    let mut b = GraphBuilder::new();
+    let mut child = GraphBuilder::new();
+    child.add_host_callback("f");
+    b.add_child("child", child.build().unwrap());
+    check(b, "node n0 (child) → n0 (f) cannot run on wgpu: a software graph is one command buffer");
+
+    let mut b = GraphBuilder::new();
+    b.add_event_record("done", EventId(0));
+    check(b, "node n0 (done) cannot run on wgpu: wgpu has no events");
+
+    let mut b = GraphBuilder::new();
+    b.add_memcpy("untold", MemcpyDir::HostToDevice, 64);
+    check(b, "node n0 (untold) cannot run on wgpu: the source of the copy names no declared");
+
+    for (dtype, bytes) in [(DType::F64, 8), (DType::I64, 8)] {
+        let mut b = GraphBuilder::new();
+        let x = View::contiguous(b.external_buffer("x", bytes), dtype, &[1]).unwrap();
+        let copy = Expr::build(|e| e.output(e.input(dtype))).unwrap();
+        b.add_elementwise("wide", copy.into(), &[x], &[], &[x]);
+        check(b, &format!("node n0 (wide): it works on {dtype}, which WGSL does not have"));
+    }
+
+    let mut b = GraphBuilder::new();
+    let (name, role) = ("far".into(), BufferRole::External);
+    let far = b.declare(Buffer { name, bytes: 64, align: 256, role, space: Space::Device(9) });
+    b.add_elementwise("plus", add_one(), &[view(far, &[16])], &[], &[view(far, &[16])]);
+    check(b, "b0 (far) is declared on device 9; a graph on wgpu has device 0 alone");
+
+    let mut b = GraphBuilder::new();
+    let (x, y) = (b.external_buffer("x", 4000), b.external_buffer("y", 4000));
+    axpy(&mut b, x, y, Arg::Scalar(1f64.into()));
+    check(b, "node n0 (axpy) cannot run on wgpu: argument 2 is a scalar of type f64");
+
+    let mut b = GraphBuilder::new();
+    let x = b.external_buffer("x", 4000);
+    b.add_kernel("axpy", 1, 64, 0).arg(Arg::View(view(x, &[16]), Access::Read)).finish();
+    check(b, "node n0 (axpy) cannot run on wgpu: its block is [64, 1, 1], the shader's workgroup");
+
+    // Two bindings where the shader has them, but the second is not written.
+    let mut b = GraphBuilder::new();
+    let (x, y) = (b.external_buffer("x", 64), b.external_buffer("y", 64));
+    let mut kernel = b.add_kernel("axpy", 1, 128, 0);
+    for buffer in [x, y] {
+        kernel = kernel.arg(Arg::View(view(buffer, &[16]), Access::Read));
+    }
+    kernel.arg(Arg::Scalar(1f32.into())).arg(Arg::Scalar(16u32.into())).finish();
+    check(b, "node n0 (axpy): wgpu refuses: ");
+}
+
+#[test]
+fn mistakes_in_shaders_are_told() {
+    let refused = Shader::new("fn f(", "f").unwrap_err().to_string();
+    assert!(refused.starts_with("the source does not parse: "), "{refused}");
+    let missing = Shader::new(AXPY, "axpby").unwrap_err().to_string();
+    let expected = "there is no compute entry point `axpby` in the source; there is: axpy";
+    assert_eq!(missing, expected);
+}
