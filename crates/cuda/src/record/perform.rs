@@ -78,9 +78,8 @@ pub(super) struct State {
     pool: FxHashMap<MemoryId, u64>,
     /// Memory to give back when the program is over.
     allocated: Vec<u64>,
-    /// The graph that captures are begun into, and the graphs that ends handed over.
+    /// The graph that captures are begun into.
     user: Option<CUgraph>,
-    graphs: Vec<CUgraph>,
 }
 
 // SAFETY: the driver's handles may be used from any thread; the threads take turns.
@@ -95,7 +94,6 @@ impl State {
             pool: FxHashMap::default(),
             allocated: Vec::new(),
             user: None,
-            graphs: Vec::new(),
         };
         for &kind in kinds {
             let mut stream = ptr::null_mut();
@@ -117,10 +115,11 @@ impl State {
         self.streams.iter().copied()
     }
 
-    /// Keeps a graph until the program is over, once.
-    pub fn keep(&mut self, graph: CUgraph) {
-        if self.user != Some(graph) && !self.graphs.contains(&graph) {
-            self.graphs.push(graph);
+    /// Destroys a graph that an end handed over, unless captures are begun into it: so the recordings have it.
+    pub fn discard(&self, graph: CUgraph) {
+        if self.user != Some(graph) {
+            // SAFETY: the driver has handed the graph over, and nobody else has it.
+            log_drop(unsafe { call!(cuGraphDestroy(graph)) });
         }
     }
 
@@ -320,9 +319,6 @@ impl State {
             }
             for event in self.events.into_iter().flatten() {
                 log_drop(call!(cuEventDestroy_v2(event)));
-            }
-            for graph in self.graphs {
-                log_drop(call!(cuGraphDestroy(graph)));
             }
             recorder.device.synchronize()?;
             for address in self.allocated {

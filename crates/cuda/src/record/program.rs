@@ -72,10 +72,10 @@ impl Recorder {
                 let gone = "a thread of the program lives until nobody asks";
                 ask.send(call.clone()).expect(gone);
                 let answer = answers.recv().expect(gone)?;
-                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 let streams = seen.look(at, &state)?;
                 let graph = match answer.ended {
-                    Some(graph) if !graph.is_null() => Some(seen.graph(self, &mut state, graph)?),
+                    Some(graph) if !graph.is_null() => Some(seen.graph(self, &state, graph)?),
                     _ => None,
                 };
                 let (op, result, previous) = (step.op.clone(), answer.result, answer.previous);
@@ -144,13 +144,13 @@ impl Seen {
     fn graph(
         &mut self,
         recorder: &Recorder,
-        state: &mut State,
+        state: &State,
         graph: CUgraph,
     ) -> Result<RecordedGraph, RecordError> {
         let names = self.graphs.get(&graph).and_then(|capture| self.nodes.get(capture));
         let name =
             |node: &CUgraphNode| names.and_then(|names| names.get(node)).copied().unwrap_or(UNSEEN);
-        // SAFETY: the driver has handed the graph over, and it is kept until the program is over.
+        // SAFETY: the driver has handed the graph over, and it lives until it is discarded below.
         let (nodes, (from, to, _)) =
             unsafe { (nodes_of(graph).map_err(refused)?, edges_of(graph).map_err(refused)?) };
         let mut named = Vec::with_capacity(nodes.len());
@@ -168,7 +168,7 @@ impl Seen {
             std::mem::ManuallyDrop::new(unsafe { Graph::adopt(&recorder.device, graph) });
         let made = Executable::new(&borrowed, 0).map_err(|refused| refused.error.code);
         let instantiate = Some(CuResult(made.map_or_else(|code| code, |_| 0)));
-        state.keep(graph);
+        state.discard(graph);
         Ok(RecordedGraph { nodes: named, edges, instantiate })
     }
 }
