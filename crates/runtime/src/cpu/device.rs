@@ -63,9 +63,9 @@ impl Cpu {
     /// The contents of memory.
     pub fn slice<'a, T: Element>(&'a self, memory: &'a Memory) -> Result<&'a [T], MemoryError> {
         let len = self.own(memory)?.elements::<T>()?;
-        // SAFETY: the allocation holds `len` initialised elements, any bytes are a `T`, and the borrowed handle keeps it
+        // SAFETY: the memory holds `len` initialised, aligned elements, any bytes are a `T`, and the borrowed handle keeps it
         // alive. Whatever writes to it needs `&mut self`: `slice_mut` and `replay`.
-        Ok(unsafe { slice::from_raw_parts(memory.allocation.start().cast(), len) })
+        Ok(unsafe { slice::from_raw_parts(memory.start().cast(), len) })
     }
 
     /// The contents of memory, to be changed.
@@ -75,7 +75,7 @@ impl Cpu {
     ) -> Result<&'a mut [T], MemoryError> {
         let len = self.own(memory)?.elements::<T>()?;
         // SAFETY: as in `slice`; `&mut self` excludes every other borrow and every replay.
-        Ok(unsafe { slice::from_raw_parts_mut(memory.allocation.start().cast(), len) })
+        Ok(unsafe { slice::from_raw_parts_mut(memory.start().cast(), len) })
     }
 
     fn own<'m>(&self, memory: &'m Memory) -> Result<&'m Memory, MemoryError> {

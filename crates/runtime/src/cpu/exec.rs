@@ -326,7 +326,7 @@ impl Exec {
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
         let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
         let mut clash: Vec<_> =
-            taken.filter(|(_, m)| m.same_as(memory)).map(|(&id, _)| id).collect();
+            taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).collect();
         clash.sort_unstable();
         if let Some(&other) = clash.first() {
             return Err(SetError::Overlap { buffer, other });
@@ -341,10 +341,10 @@ impl Exec {
             let (Use::Operand(run, _) | Use::Condition(run, _)) = place;
             match (&mut self.runs.0[run.0 as usize].op, place) {
                 (Op::Work(work), Use::Operand(_, index)) => {
-                    work.buffers[index] = memory.allocation.start();
+                    work.buffers[index] = memory.start();
                 }
                 (Op::Conditional { value, .. }, Use::Condition(_, offset)) => {
-                    value.address = memory.allocation.start().wrapping_add(offset as usize);
+                    value.address = memory.start().wrapping_add(offset as usize);
                 }
                 _ => unreachable!("`instantiate` notes uses with the operation they are of"),
             }

@@ -229,11 +229,11 @@ fn bind(
                 format!("has {has} bytes; {} needs {needs}", declared.name),
             ));
         }
-        let address = memory.allocation.start() as usize as u64;
+        let address = memory.start() as usize as u64;
         if !address.is_multiple_of(declared.align) {
             return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
         }
-        if let Some((other, _)) = bindings.memory[..at].iter().find(|(_, m)| m.same_as(memory)) {
+        if let Some((other, _)) = bindings.memory[..at].iter().find(|(_, m)| m.overlaps(memory)) {
             return Err(problem(
                 buffer,
                 format!("is bound to {other} as well; operands must not overlap"),
@@ -251,7 +251,7 @@ fn bind(
                     Some(&memory) => memory.clone(),
                     None => Memory::new(device, declared.bytes, declared.align)?,
                 };
-                let base = Base::Address(bound.allocation.start());
+                let base = Base::Address(bound.start());
                 memory.insert(buffer, bound);
                 base
             }
@@ -430,7 +430,7 @@ impl Builder<'_> {
             Base::Slot(slot) => {
                 let slot = self.pointer_slots.get_mut(&slot).expect("`bind` has one for each");
                 slot.uses.push(place);
-                slot.bound.as_ref().map_or(std::ptr::null_mut(), |m| m.allocation.start())
+                slot.bound.as_ref().map_or(std::ptr::null_mut(), |m| m.start())
             }
             // Only a buffer of no bytes is used without a place, and nothing of it is touched.
             Base::None => std::ptr::NonNull::<u64>::dangling().as_ptr().cast(),

@@ -32,6 +32,14 @@ pub enum MemoryError {
     /// The handle is of another device.
     #[error("the memory belongs to another device")]
     OtherDevice,
+    /// A part that starts between elements.
+    #[error("a part that starts at byte {offset} does not start at an element of {element} bytes")]
+    Offset {
+        /// Where the part starts.
+        offset: u64,
+        /// Bytes of an element.
+        element: u64,
+    },
     /// The memory is not a whole number of elements.
     #[error("{bytes} bytes are not whole elements of {element}")]
     Size {
@@ -87,8 +95,10 @@ unsafe impl Sync for Allocation {}
 /// Memory of a [`Cpu`](super::Cpu), shared by all graphs that it is bound to and kept alive by them.
 #[derive(Clone)]
 pub struct Memory {
-    pub(super) allocation: Arc<Allocation>,
+    allocation: Arc<Allocation>,
     pub(super) device: Arc<DeviceToken>,
+    /// Where in the allocation it starts.
+    offset: u64,
     bytes: u64,
 }
 
@@ -99,7 +109,7 @@ impl Memory {
         align: u64,
     ) -> Result<Self, OutOfMemory> {
         let allocation = Arc::new(Allocation::new(bytes, align)?);
-        Ok(Self { allocation, device: device.clone(), bytes })
+        Ok(Self { allocation, device: device.clone(), offset: 0, bytes })
     }
 
     /// Size in bytes.
@@ -107,15 +117,39 @@ impl Memory {
         self.bytes
     }
 
-    /// Whether both handles are of the same memory.
-    pub fn same_as(&self, other: &Memory) -> bool {
-        Arc::ptr_eq(&self.allocation, &other.allocation)
+    /// A part of it, or `None` where it does not reach that far. It keeps all of it alive.
+    ///
+    /// ```
+    /// let cpu = phonograph_runtime::cpu::Cpu::new(1)?;
+    /// let page = cpu.alloc(1024)?;
+    /// assert_eq!(page.part(256, 512).map(|part| part.bytes()), Some(512));
+    /// assert!(page.part(768, 512).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn part(&self, offset: u64, bytes: u64) -> Option<Memory> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.bytes).then(|| Memory { offset: self.offset + offset, bytes, ..self.clone() })
     }
 
-    /// Number of elements of type `T`.
+    /// The first byte. It lies in the allocation, or one past its end for a part of no bytes.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.allocation.start().wrapping_add(self.offset as usize)
+    }
+
+    /// Whether both handles share a byte, or are the same memory of no bytes.
+    pub fn overlaps(&self, other: &Memory) -> bool {
+        let same = self.offset == other.offset && self.bytes == other.bytes;
+        let (end, other_end) = (self.offset + self.bytes, other.offset + other.bytes);
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && (same || (self.offset < other_end && other.offset < end))
+    }
+
+    /// Number of elements of type `T`, which are aligned.
     pub(super) fn elements<T: Element>(&self) -> Result<usize, MemoryError> {
         let (bytes, element) = (self.bytes, size_of::<T>() as u64);
-        if bytes.is_multiple_of(element) {
+        if !self.offset.is_multiple_of(element) {
+            Err(MemoryError::Offset { offset: self.offset, element })
+        } else if bytes.is_multiple_of(element) {
             Ok((bytes / element) as usize)
         } else {
             Err(MemoryError::Size { bytes, element })

@@ -10,7 +10,7 @@ use super::backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, S
 
 pub(super) struct Caught<B>(pub B);
 
-fn attempt<R>(
+pub(super) fn attempt<R>(
     step: Step,
     work: impl FnOnce() -> Result<R, BackendError>,
 ) -> Result<R, BackendError> {

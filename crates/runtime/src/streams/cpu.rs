@@ -10,9 +10,11 @@ use std::collections::BTreeMap;
 
 use phonograph_capture::session::{StreamCapture, StreamId};
 use phonograph_graph::{
-    Buffer, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN, GraphBuilder, Schedule, Space,
+    Buffer, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN, GraphBuilder, Scalar, Schedule,
+    SlotId, Space,
 };
 
+use super::adopt::{Adopt, BoundPage};
 use super::backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
 use super::op::remap;
 use crate::cpu::kernels::Registry;
@@ -72,6 +74,25 @@ impl Core {
         let bindings = pages.iter().fold(bindings, |b, (id, page)| b.memory(*id, page));
         let exec = self.cpu.instantiate(graph, &schedule, &bindings);
         exec.map_err(|e| BackendError::new(step, e))
+    }
+
+    fn adopt(
+        &self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        pages: &[BoundPage<Memory>],
+        registry: &Registry,
+    ) -> Result<Exec, BackendError> {
+        let wrong = |e: &dyn std::fmt::Display| BackendError::new(Step::Instantiate, e);
+        let mut parts = Vec::with_capacity(pages.len());
+        for BoundPage { buffer, page, offset, bytes } in pages {
+            let part = page.part(*offset, *bytes);
+            parts.push((*buffer, part.ok_or_else(|| wrong(&"past the end of the page"))?));
+        }
+        let registry = self.registry.with(registry);
+        let bindings = Bindings::new(&registry);
+        let bindings = parts.iter().fold(bindings, |b, (id, part)| b.memory(*id, part));
+        self.cpu.instantiate(graph, schedule, &bindings).map_err(|e| wrong(&e))
     }
 
     fn launch(&mut self, exec: &mut Exec) -> Result<(), BackendError> {
@@ -220,6 +241,22 @@ impl Backend for SoftwareCpu {
     }
 }
 
+impl Adopt for SoftwareCpu {
+    fn adopt(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        memory: &[BoundPage<Memory>],
+        registry: &Registry,
+    ) -> Result<Exec, BackendError> {
+        self.core.adopt(graph, schedule, memory, registry)
+    }
+
+    fn set(&mut self, exec: &mut Exec, slot: SlotId, value: Scalar) -> Result<(), BackendError> {
+        set(exec, slot, value)
+    }
+}
+
 struct Captured {
     recording: CpuRecording,
     /// The call that broke the capture.
@@ -341,6 +378,26 @@ impl Backend for DriverCpu {
     fn destroy(&mut self, exec: Exec) {
         drop(exec);
     }
+}
+
+impl Adopt for DriverCpu {
+    fn adopt(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        memory: &[BoundPage<Memory>],
+        registry: &Registry,
+    ) -> Result<Exec, BackendError> {
+        self.core.adopt(graph, schedule, memory, registry)
+    }
+
+    fn set(&mut self, exec: &mut Exec, slot: SlotId, value: Scalar) -> Result<(), BackendError> {
+        set(exec, slot, value)
+    }
+}
+
+fn set(exec: &mut Exec, slot: SlotId, value: Scalar) -> Result<(), BackendError> {
+    exec.set(slot, value).map_err(|e| BackendError::new(Step::Launch, e))
 }
 
 fn not_recording(step: Step) -> BackendError {

@@ -30,14 +30,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod adopt;
 mod backend;
 mod caught;
+mod conflicts;
 mod cpu;
 mod device;
 mod op;
 mod server;
 mod window;
 
+pub use adopt::{Adopt, BoundPage};
 pub use backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
 pub use cpu::{CpuRecording, DriverCpu, SoftwareCpu};
 pub use device::{

@@ -213,7 +213,7 @@ impl Operation {
     }
 }
 
-fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use> {
+pub(super) fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use> {
     let mut uses = vec![Use::default(); buffers.len()];
     for (region, access) in regions {
         let at = region.buffer.index();

@@ -8,11 +8,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use phonograph_graph::BufferId;
+use phonograph_graph::{BufferId, Scalar, SlotId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::backend::{Backend, Placed, PooledStreamId};
+use super::backend::{Backend, BackendError, Placed, PooledStreamId};
 use super::caught::Caught;
+use super::conflicts::Conflicts;
 use super::op::{Buffer, BufferKey, GraphKey, GraphToken, Operation, Returned, Returns};
 use super::window::Recorded;
 use crate::capture::{CaptureError, DeviceCaptures, LogicalStreamId, Request, StreamCaptureState};
@@ -26,7 +27,8 @@ const KEPT_FAILURES: usize = 16;
 pub(super) enum Work {
     Run(Operation),
     Write(Buffer, Box<[u8]>),
-    Launch(Arc<GraphToken>),
+    /// With the values of slots that this launch sets.
+    Launch(Arc<GraphToken>, Box<[(SlotId, Scalar)]>),
 }
 
 struct Command {
@@ -52,7 +54,14 @@ pub(super) struct Sealed<B: Backend> {
     pub exec: B::Exec,
     pub recorded: Recorded,
     pub touch: Arc<Touch>,
+    /// Memory that it owns a share of, where no page is guarded for it.
+    pub held: Box<[Buffer]>,
+    /// How its slots are set, if it can have any.
+    pub set: Option<SetSlots<B>>,
 }
+
+pub(super) type SetSlots<B> =
+    fn(&mut Caught<B>, &mut <B as Backend>::Exec, &[(SlotId, Scalar)]) -> Result<(), BackendError>;
 
 struct Freed {
     slice: Slice,
@@ -79,10 +88,10 @@ pub(super) struct Core<B: Backend> {
     /// Buffers with a handle somewhere.
     alive: FxHashSet<BufferKey>,
     taints: FxHashMap<BufferKey, Taint>,
-    /// The streams in whose queues work on a slice waits.
-    waiting: FxHashMap<Slice, BTreeSet<PooledStreamId>>,
+    conflicts: Conflicts,
     failures: FxHashMap<LogicalStreamId, Vec<CaptureError>>,
     pub returns: Arc<Returns>,
+    returned: VecDeque<Returned>,
     next_key: u64,
     submitted: u64,
 }
@@ -110,9 +119,10 @@ impl<B: Backend> Server<B> {
                 retired: Vec::new(),
                 alive: FxHashSet::default(),
                 taints: FxHashMap::default(),
-                waiting: FxHashMap::default(),
+                conflicts: Conflicts::new(streams),
                 failures: FxHashMap::default(),
                 returns: returns.clone(),
+                returned: VecDeque::new(),
                 next_key: 0,
                 submitted: 0,
             },
@@ -135,7 +145,8 @@ impl<B: Backend> Server<B> {
     /// Takes back what handles have left, and does what was put off for a window that has closed since. Called first by
     /// whoever has locked the device.
     pub fn take_back(&mut self) {
-        for returned in self.core.returns.take() {
+        // A graph that goes leaves the buffers that it held.
+        while let Some(returned) = self.core.returned() {
             match returned {
                 Returned::Buffer { key, slice, bytes } => {
                     self.core.alive.remove(&key);
@@ -151,7 +162,9 @@ impl<B: Backend> Server<B> {
                             self.core.pools.unguard(page);
                         }
                         self.core.retired.push(sealed.exec);
+                        self.core.conflicts.destroy(key);
                         self.core.forget_taints(&sealed.recorded);
+                        drop(sealed.held);
                     }
                 }
             }
@@ -243,26 +256,32 @@ impl<B: Backend> Server<B> {
         &mut self,
         caller: LogicalStreamId,
         graph: &Arc<GraphToken>,
+        values: Box<[(SlotId, Scalar)]>,
     ) -> Result<(), CaptureError> {
         if !Arc::ptr_eq(&graph.returns, &self.core.returns) {
             return Err(CaptureError::OtherDevice { what: "the graph".into() });
         }
         let sealed = &self.core.graphs[&graph.key]; // the token keeps it
+        if !values.is_empty() && sealed.set.is_none() {
+            let problem = "it has no slots".to_owned();
+            return Err(CaptureError::Operation {
+                operation: sealed.recorded.name.clone(),
+                problem,
+            });
+        }
+        let Some(owner) = self.recorder(caller) else {
+            let work = Work::Launch(graph.clone(), values);
+            return self.core.enqueue(self.fold(caller), caller, work);
+        };
         let written = sealed.touch.written.clone();
         let request = Request::Launch(sealed.recorded.name.clone());
-        match self.recorder(caller) {
-            Some(owner) if owner == caller => {
+        match owner {
+            owner if owner == caller => {
                 let error = CaptureError::Unrecordable { request, owner };
                 self.doom(caller, error.clone(), written);
                 Err(error)
             }
-            Some(owner) => {
-                Err(self.refuse(CaptureError::Neighbour { request, owner, caller }, written))
-            }
-            None => {
-                let work = Work::Launch(graph.clone());
-                self.core.enqueue(self.fold(caller), caller, work)
-            }
+            owner => Err(self.refuse(CaptureError::Neighbour { request, owner, caller }, written)),
         }
     }
 
@@ -274,7 +293,8 @@ impl<B: Backend> Server<B> {
         self.own([buffer])?;
         self.admit(caller, Request::Read(buffer.name().into()))?;
         let on = self.fold(caller);
-        self.core.settle(&[buffer.slice()], None)?;
+        let streams = self.core.conflicts.of_slices(&[buffer.slice()]);
+        self.core.settle(streams, None)?;
         if let Some(taint) = self.core.taints.get(&buffer.key()) {
             return Err(tainted(buffer.name(), &taint.cause));
         }
@@ -337,6 +357,13 @@ impl<B: Backend> Drop for Server<B> {
 }
 
 impl<B: Backend> Core<B> {
+    fn returned(&mut self) -> Option<Returned> {
+        if self.returned.is_empty() {
+            self.returned = self.returns.take().into();
+        }
+        self.returned.pop_front()
+    }
+
     pub fn next_key(&mut self) -> u64 {
         self.next_key += 1;
         self.next_key
@@ -403,15 +430,24 @@ impl<B: Backend> Core<B> {
     ) -> Result<(), CaptureError> {
         let at = self.next_position();
         let touch = self.touch(&work);
+        let graph = match &work {
+            Work::Launch(token, _) => Some(token.key),
+            _ => None,
+        };
+        let streams = match graph {
+            Some(key) => self.conflicts.of_graph(key),
+            None => self.conflicts.of_slices(&touch.slices),
+        };
         // The others' work may fail just now, so taints are looked at after it.
-        let settled = self.settle(&touch.slices, Some(on)).and_then(|()| self.clean(&touch, at));
+        let settled = self.settle(streams, Some(on)).and_then(|()| self.clean(&touch, at));
         if let Err(error) = settled {
             self.taint_since(at, &error, touch.written.iter().copied());
             return Err(error);
         }
         self.rewritten(&touch, at);
-        for &slice in &touch.slices {
-            self.waiting.entry(slice).or_default().insert(on);
+        match graph {
+            Some(key) => self.conflicts.launch(key, on),
+            None => self.conflicts.touch(&touch.slices, on),
         }
         self.streams[on.index()].queue.push_back(Command { by, work, at, touch });
         if self.streams[on.index()].queue.len() >= LONG_QUEUE {
@@ -420,15 +456,13 @@ impl<B: Backend> Core<B> {
         Ok(())
     }
 
-    /// Runs and fences every stream but `but` in whose queue work on these slices waits.
-    pub fn settle(
+    /// Runs and fences these streams but `but`.
+    fn settle(
         &mut self,
-        slices: &[Slice],
+        streams: BTreeSet<PooledStreamId>,
         but: Option<PooledStreamId>,
     ) -> Result<(), CaptureError> {
-        let streams = slices.iter().filter_map(|slice| self.waiting.get(slice)).flatten();
-        let streams: BTreeSet<_> = streams.copied().filter(|&on| Some(on) != but).collect();
-        for on in streams {
+        for on in streams.into_iter().filter(|&on| Some(on) != but) {
             self.flush(on)?;
         }
         Ok(())
@@ -439,24 +473,26 @@ impl<B: Backend> Core<B> {
         self.run_queue(on);
         self.backend.fence(on)?;
         // Only now: work that was issued but not fenced still conflicts.
-        self.waiting.retain(|_, streams| {
-            streams.remove(&on);
-            !streams.is_empty()
-        });
+        self.conflicts.fenced(on);
         Ok(())
     }
 
     fn run_queue(&mut self, on: PooledStreamId) {
-        while let Some(command) = self.streams[on.index()].queue.pop_front() {
-            let Command { by, work, at, touch } = command;
-            match self.clean(&touch, at).and_then(|()| self.issue(on, &work)) {
-                Ok(()) => self.rewritten(&touch, at),
-                Err(error) => {
-                    self.taint_since(at, &error, touch.written.iter().copied());
-                    self.fail(by, error);
-                }
+        while self.run_one(on) {}
+    }
+
+    /// Runs the oldest work that waits on a stream; false if none did.
+    pub fn run_one(&mut self, on: PooledStreamId) -> bool {
+        let Some(command) = self.streams[on.index()].queue.pop_front() else { return false };
+        let Command { by, work, at, touch } = command;
+        match self.clean(&touch, at).and_then(|()| self.issue(on, &work)) {
+            Ok(()) => self.rewritten(&touch, at),
+            Err(error) => {
+                self.taint_since(at, &error, touch.written.iter().copied());
+                self.fail(by, error);
             }
         }
+        true
     }
 
     fn issue(&mut self, on: PooledStreamId, work: &Work) -> Result<(), CaptureError> {
@@ -469,8 +505,11 @@ impl<B: Backend> Core<B> {
                 let memory = self.pools.memory(page);
                 self.backend.write(on, memory, offset, bytes)?;
             }
-            Work::Launch(token) => {
+            Work::Launch(token, values) => {
                 let sealed = self.graphs.get_mut(&token.key).expect("the token keeps the graph");
+                if let (Some(set), false) = (sealed.set, values.is_empty()) {
+                    set(&mut self.backend, &mut sealed.exec, values)?;
+                }
                 self.backend.launch(on, &mut sealed.exec)?;
             }
         }
@@ -491,6 +530,14 @@ impl<B: Backend> Core<B> {
             (BufferId::from_index(ids.range(..page).count()), offset)
         });
         work(&mut self.backend, &Placed { name: op.name(), kind: &kind, pages: &pages })
+    }
+
+    /// Enters a graph that can be launched from now on.
+    pub fn enter(&mut self, sealed: Sealed<B>) -> Arc<GraphToken> {
+        let key = GraphKey(self.next_key());
+        self.conflicts.seal(key, &sealed.touch.slices);
+        self.graphs.insert(key, sealed);
+        Arc::new(GraphToken { key, returns: self.returns.clone() })
     }
 
     /// What failed for a logical stream since it last asked.
@@ -549,13 +596,16 @@ impl<B: Backend> Core<B> {
                 touch.written.push(buffer.key());
                 touch.whole.push(buffer.key());
             }
-            Work::Launch(token) => return self.graphs[&token.key].touch.clone(),
+            Work::Launch(token, _) => return self.graphs[&token.key].touch.clone(),
         }
         touch.into()
     }
 
     /// An error if an input was tainted before this position.
     fn clean(&self, touch: &Touch, at: Position) -> Result<(), CaptureError> {
+        if self.taints.is_empty() {
+            return Ok(()); // what a launch costs does not grow with what the graph touches
+        }
         let taint = touch.reads.iter().find_map(|(key, name)| {
             let taint = self.taints.get(key).filter(|taint| taint.since < at)?;
             Some(tainted(name, &taint.cause))
@@ -565,6 +615,9 @@ impl<B: Backend> Core<B> {
 
     /// Lifts the taints from before this position of what is written as a whole there.
     fn rewritten(&mut self, touch: &Touch, at: Position) {
+        if self.taints.is_empty() {
+            return;
+        }
         for key in &touch.whole {
             if self.taints.get(key).is_some_and(|taint| taint.since <= at) {
                 self.taints.remove(key);

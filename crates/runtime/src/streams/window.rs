@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::backend::{Backend, GraphKind, PooledStreamId};
-use super::op::{BufferKey, GraphKey, GraphToken, Operation};
+use super::op::{Buffer, BufferKey, GraphToken, Operation, Use};
 use super::server::{Core, Sealed, Server, Touch};
 use crate::capture::{CaptureEnd, CaptureError, LogicalStreamId, Request, UnownedAllocation};
 use crate::pool::{PageId, SizeClass, Slice};
@@ -55,10 +55,15 @@ struct Touched {
 
 impl Recorded {
     fn note(&mut self, op: &Operation) {
+        self.note_node(op.name(), op.uses());
+        self.pages.extend(op.buffers().iter().map(|buffer| buffer.slice().page));
+    }
+
+    /// A node, and how it uses buffers.
+    pub fn note_node<'b>(&mut self, name: &str, uses: impl Iterator<Item = (&'b Buffer, Use)>) {
         self.nodes += 1;
-        self.last = op.name().into();
-        for (buffer, used) in op.uses() {
-            self.pages.insert(buffer.slice().page);
+        self.last = name.into();
+        for (buffer, used) in uses {
             let touched = self.buffers.entry(buffer.key()).or_insert_with(|| Touched {
                 name: buffer.name().into(),
                 bytes: buffer.bytes(),
@@ -341,9 +346,7 @@ impl<B: Backend> Core<B> {
         for &page in &recorded.pages {
             self.pools.guard(page);
         }
-        let key = GraphKey(self.next_key());
         let touch = recorded.touch().into();
-        self.graphs.insert(key, Sealed { exec, recorded, touch });
-        Ok(Arc::new(GraphToken { key, returns: self.returns.clone() }))
+        Ok(self.enter(Sealed { exec, recorded, touch, held: Box::default(), set: None }))
     }
 }

@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod common;
+mod adopt;
 mod faults;
 mod lifecycle;
 mod random_device;

@@ -3,7 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use phonograph_runtime::streams::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
+use phonograph_graph::{ComputeGraph, Scalar, Schedule, SlotId};
+use phonograph_runtime::cpu::kernels::Registry;
+use phonograph_runtime::streams::{
+    Adopt, Backend, BackendError, BoundPage, GraphKind, Placed, PooledStreamId, Step,
+};
 
 /// What has been asked so far, and what is alive.
 #[derive(Default, Debug)]
@@ -158,5 +162,24 @@ impl<B: Backend> Backend for Traced<B> {
     fn destroy(&mut self, exec: B::Exec) {
         self.count(|trace| trace.execs -= 1);
         self.inner.destroy(exec);
+    }
+}
+
+impl<B: Adopt> Adopt for Traced<B> {
+    fn adopt(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        memory: &[BoundPage<B::Page>],
+        registry: &Registry,
+    ) -> Result<B::Exec, BackendError> {
+        self.step(Step::Instantiate, NO_STREAM)?;
+        let exec = self.inner.adopt(graph, schedule, memory, registry)?;
+        self.count(|trace| trace.execs += 1);
+        Ok(exec)
+    }
+
+    fn set(&mut self, exec: &mut B::Exec, slot: SlotId, value: Scalar) -> Result<(), BackendError> {
+        self.inner.set(exec, slot, value)
     }
 }
