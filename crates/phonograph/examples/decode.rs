@@ -21,6 +21,8 @@ kernel! {
     fn put(position: slot u32, row: &[f32], rows: &mut [f32]) |e| {
         rows = e.index(0).equal(position).select(row, rows);
     }
+    /// Where the step is, for those who look it up.
+    fn here(position: slot u32, at: out [u32]) |_e| { at = position; }
     /// Scores of the past and the present; the future has none.
     fn mask(position: slot u32, scores: &mut [f32]) |e| {
         scores = e.index(1).less_equal(position).select(scores, e.f32(-1e30));
@@ -38,9 +40,12 @@ struct Layer {
 
 struct Decoder {
     embedding: Tensor<f32>,
+    positions: Tensor<f32>,
+    head: Tensor<f32>,
     layers: Vec<Layer>,
     /// The last token; a step replaces it by the next one.
     token: Tensor<i32>,
+    at: Tensor<u32>,
     x: Tensor<f32>,
     q: Tensor<f32>,
     k: Tensor<f32>,
@@ -71,8 +76,11 @@ impl Decoder {
         };
         Ok(Self {
             embedding: weights(stream, [VOCABULARY, WIDTH], 99, 4.0)?,
+            positions: weights(stream, [LENGTH, WIDTH], 98, 4.0)?,
+            head: weights(stream, [WIDTH, VOCABULARY], 97, 1.0)?,
             layers: (0..LAYERS).map(layer).collect::<Result<_>>()?,
             token: api::full([1], 3i32).sync_on(stream)?,
+            at: api::zeros([1]).sync_on(stream)?,
             x: zeros([1, WIDTH])?,
             q: zeros([1, WIDTH])?,
             k: zeros([1, WIDTH])?,
@@ -88,11 +96,14 @@ impl Decoder {
         bucket: u64,
         position: impl IntoSlot<u32> + Copy + Send,
     ) -> Result<()> {
-        let Self { embedding, layers, token, x, q, k, v, scores } = self;
+        let Self { embedding, positions, head, layers, token, at, x, q, k, v, scores } = self;
         let mut scores = scores.view_mut().slice(1, 0..bucket)?;
-        to.issue(compose("embed", (&*embedding, &*token, &mut *x), |ops, [table, token, x]| {
-            let row = ops.gather("row", table, token)?;
-            ops.map_into("x", expr::identity(row.dtype), &[row], &[], &[x]).map(drop)
+        to.issue(here(position, &mut *at))?;
+        let operands = (&*embedding, &*token, &*positions, &*at, &mut *x);
+        to.issue(compose("embed", operands, |ops, [words, token, places, at, x]| {
+            let word = ops.gather("word", words, token)?;
+            let place = ops.gather("place", places, at)?;
+            ops.map_into("x", expr::binary(|_, a, b| a + b), &[word, place], &[], &[x]).map(drop)
         }))?;
         for layer in layers {
             let [wq, wk, wv, wo] = &layer.attention;
@@ -120,13 +131,8 @@ impl Decoder {
                 ops.map_into("x", expr::binary(|_, a, b| a + b), &[after, out], &[], &[x]).map(drop)
             }))?;
         }
-        to.issue(compose("choose", (&*embedding, &*x, token), |ops, [table, x, token]| {
-            let columns = table.transpose(0, 1);
-            let columns = columns.map_err(|source| phonograph::kernels::OpsError::View {
-                op: "logits".into(),
-                source: Box::new(source),
-            })?;
-            let logits = ops.matmul("logits", x, columns)?;
+        to.issue(compose("choose", (&*head, &*x, token), |ops, [head, x, token]| {
+            let logits = ops.matmul("logits", x, head)?;
             let best = ops.argmax("best", logits, 1)?;
             ops.map_into("token", expr::identity(best.dtype), &[best], &[], &[token]).map(drop)
         }))

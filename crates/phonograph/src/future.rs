@@ -1,7 +1,8 @@
 //! Operations as futures, for any executor.
 //!
 //! The first poll executes the operation, which hands its work to a stream; the device's thread wakes the task when that work
-//! is done. Dropping the future never waits: what the work touches belongs to the stream's queue until it is done, and a
+//! is done. Handing it over takes the device's lock, which on the CPU is held while a piece of work runs: a first poll may wait
+//! for that one, and never for what is queued behind it. Dropping the future never waits: what the work touches belongs to the stream's queue until it is done, and a
 //! completion that nobody waits for is forgotten.
 
 use std::future::Future;

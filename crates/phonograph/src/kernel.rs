@@ -183,17 +183,21 @@ macro_rules! __kernel {
         [$($g:tt)*] [$($p:tt)*] [$(($in:ident $int:ty))*] [$($ro:tt)*]
         [$(($s:ident $st:ty [$arg:expr]))*] [$(($w:ident $wt:ty))*]) => {
         $(#[$meta])*
-        // Type parameters are named after what they are of; the output of one is written as if of several.
-        #[allow(non_camel_case_types, clippy::too_many_arguments, unused_parens)]
+        // Type parameters are named after what they are of; the output of one is written as if of several; and
+        // `GraphNode<Output = ..>` alone would be ambiguous, for futures have an output too.
+        #[allow(
+            non_camel_case_types,
+            unused_parens,
+            clippy::implied_bounds_in_impls,
+            clippy::too_many_arguments
+        )]
         $vis fn $name<$($g)*>($($p)*)
             -> impl $crate::GraphNode + $crate::DeviceOp<Output = ($(<$w as $crate::Operand>::Back),*)>
         {
-            const {
-                assert!(
-                    $crate::kernel::assigns(&[$(stringify!($out)),+], &[$(stringify!($w)),*]),
-                    "a kernel assigns to each tensor that it writes, once"
-                );
-            }
+            const _: () = assert!(
+                $crate::kernel::assigns(&[$(stringify!($out)),+], &[$(stringify!($w)),*]),
+                "a kernel assigns to each tensor that it writes, once"
+            );
             let expr = $crate::graph::Expr::build(|$e| {
                 $(let $in = $e.input(<$int as $crate::Element>::DTYPE);)*
                 $(let $s = $e.param(<$st as $crate::Element>::DTYPE);)*

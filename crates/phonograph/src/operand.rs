@@ -146,6 +146,7 @@ macro_rules! tuples {
                 [$(_views[$at]),*]
             }
 
+            #[allow(clippy::unused_unit)] // for the tuple of none
             fn back(self) -> Self::Back {
                 ($(self.$at.back(),)*)
             }

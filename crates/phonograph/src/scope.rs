@@ -48,8 +48,11 @@ pub struct Scope<'s> {
     recorder: &'s RefCell<Recorder>,
     identity: &'s Arc<()>,
     /// Neither `Send` nor `Sync`, and of no other lifetime.
-    _here: PhantomData<(*const (), fn(&'s ()) -> &'s ())>,
+    _here: PhantomData<(*const (), Exactly<'s>)>,
 }
+
+/// Of this lifetime and no other.
+type Exactly<'s> = fn(&'s ()) -> &'s ();
 
 impl<'s> Scope<'s> {
     pub(crate) fn new(

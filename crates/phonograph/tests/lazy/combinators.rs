@@ -12,7 +12,7 @@ fn an_operation_does_nothing_until_it_is_executed() {
     let device = device();
     let stream = device.stream(0);
     let mut y = four(&stream, 1.0);
-    let op = add(1.0, &mut y).then(|y| triple(y));
+    let op = add(1.0, &mut y).then(triple);
     drop(op);
     assert_eq!(value_of(&y), 1.0);
 }
@@ -24,7 +24,7 @@ fn then_map_inspect_value_and_boxed_compose() {
     let mut seen = 0;
     let op = api::ones::<f32>([2, 3])
         .then(|y| add(1.0, y))
-        .then(|y| triple(y))
+        .then(triple)
         .inspect(|y| seen = y.elements())
         .map(|y| (y.shape().extents().len(), y));
     let boxed: Vec<phonograph::op::BoxedOp<'_, _>> =
@@ -78,7 +78,7 @@ fn what_a_capture_has_shared_is_refused_elsewhere() {
 fn unzip_gives_each_half_and_does_the_work_once() {
     let device = device();
     let (a, b) = zip!(api::ones::<f32>([4]), api::full([4], 2.0f32)).unzip();
-    let b = b.then(|b| triple(b)).sync_on(&device.stream(1)).unwrap();
+    let b = b.then(triple).sync_on(&device.stream(1)).unwrap();
     let a = a.sync_on(&device.stream(0)).unwrap();
     assert_eq!((value_of(&a), value_of(&b)), (1.0, 6.0));
     let refused = zip!(value(1), api::zeros::<f32>([u64::MAX, 2])).unzip();
@@ -120,7 +120,7 @@ fn run<'a>(
     y: &'a mut Tensor<f32>,
     z: &'a mut Tensor<f32>,
 ) -> impl DeviceOp<Output = ()> + use<'a> {
-    let arms = zip!(add(1.0, x).then(|x| triple(x)), triple(y).then(|y| add(2.0, y)));
+    let arms = zip!(add(1.0, x).then(triple), triple(y).then(|y| add(2.0, y)));
     arms.then(move |(x, y)| double(&*x, z).then(move |z| sum(&*y, z))).map(drop)
 }
 

@@ -1,7 +1,7 @@
 //! Awaiting operations, on an executor of ten lines.
 
 use std::future::{Future, IntoFuture};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -66,49 +66,34 @@ fn policies_choose_the_stream() {
     assert_eq!(index().sync_on(&device.stream(3)).unwrap(), 3);
 }
 
-/// A graph that waits inside a host function until the test lets it go on.
-fn held_up(device: &Device) -> (CapturedGraph<()>, Arc<Barrier>, Arc<Barrier>) {
-    let (entered, leave) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let (theirs, also) = (entered.clone(), leave.clone());
-    let op = host("hold", (), move |_| -> Result<()> {
-        theirs.wait();
-        also.wait();
-        Ok(())
-    });
-    (op.map(drop).graph_on(&device.stream(0)).unwrap(), entered, leave)
-}
-
 #[test]
 fn dropping_a_future_does_not_block_and_frees_nothing_that_is_in_use() {
     let device = device();
-    let mut y = four(&device.stream(1), 1.0);
-    let (held, entered, leave) = held_up(&device);
-    let adding = add(1.0, &mut y).map(drop).graph_on(&device.stream(0)).unwrap();
-    {
-        // The hold comes first on the stream; the addition waits behind it, with the last handles of its graph.
-        let mut first = pin!(held.launch().schedule(&device.stream(0)));
-        let mut second = pin!(adding.launch().schedule(&device.stream(0)));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(second_poll(&mut first, &mut cx));
-        entered.wait(); // the device's thread is inside, and holds the device
-        drop(adding);
-        // Polling would wait for the device; dropping does not.
-        let _ = &mut second;
-    }
+    let stream = device.stream(0);
+    let (mut y, mut z) = (four(&stream, 1.0), four(&stream, 0.0));
+    let (entered, leave) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (theirs, also) = (entered.clone(), leave.clone());
+    let graph = CapturedGraph::scope(&stream, |s| {
+        s.record(host("hold", (), move |_| -> Result<()> {
+            theirs.wait();
+            also.wait();
+            Ok(())
+        }))?;
+        s.record(add(1.0, &mut y))?;
+        s.record(double(&y, &mut z)).map(drop)
+    });
+    let mut future = graph.as_ref().unwrap().launch().schedule(&stream);
+    let poll = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll.is_pending());
+    entered.wait(); // the device is at work, and goes on only when it is told to
+    drop((future, graph, y));
     leave.wait();
-    device.stream(0).sync().unwrap();
-    assert_eq!(value_of(&y), 1.0, "the second was never polled");
-    // The device's thread has let go of the stream, and lets go of the completion that nobody waits for.
+    stream.sync().unwrap();
+    assert_eq!(value_of(&z), 4.0, "y was there until the end");
+    // The device's thread lets go of the completion that nobody waits for once it has looked at the stream.
     while device.pending() > 0 {
         thread::yield_now();
     }
-}
-
-fn second_poll<F: Future<Output = Result<()>> + Unpin>(
-    future: &mut F,
-    cx: &mut Context<'_>,
-) -> bool {
-    matches!(std::pin::Pin::new(future).poll(cx), Poll::Pending | Poll::Ready(Ok(())))
 }
 
 #[test]
@@ -119,7 +104,7 @@ fn what_a_dropped_future_has_started_is_done_all_the_same() {
     for _ in 0..50 {
         let mut future = add(1.0, &mut y).schedule(&stream);
         let mut cx = Context::from_waker(Waker::noop());
-        let poll = std::pin::Pin::new(&mut future).poll(&mut cx);
+        let poll = Pin::new(&mut future).poll(&mut cx);
         assert!(!matches!(poll, Poll::Ready(Err(_))));
     }
     assert_eq!(value_of(&y), 51.0);

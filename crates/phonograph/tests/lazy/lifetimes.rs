@@ -73,7 +73,7 @@ fn a_graph_owns_the_memory_that_it_touches() {
 fn what_a_capture_allocates_is_the_graphs_and_relaunches() {
     let device = device();
     let stream = device.stream(0);
-    let op = api::zeros::<f32>([4]).then(|y| add(1.0, y)).then(|y| api::dup(y));
+    let op = api::zeros::<f32>([4]).then(|y| add(1.0, y)).then(api::dup);
     let mut graph = op.graph_on(&stream).unwrap();
     let y = graph.take_output().unwrap();
     for _ in 0..3 {
@@ -89,7 +89,7 @@ fn an_upload_in_a_capture_owns_its_contents() {
     let device = device();
     let stream = device.stream(0);
     let data = vec![1.0f32, 2.0, 3.0];
-    let mut graph = api::upload(data.clone(), [3]).then(|x| triple(x)).graph_on(&stream).unwrap();
+    let mut graph = api::upload(data.clone(), [3]).then(triple).graph_on(&stream).unwrap();
     let y = graph.take_output().unwrap();
     for _ in 0..2 {
         graph.launch().sync_on(&stream).unwrap();

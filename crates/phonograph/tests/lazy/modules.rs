@@ -58,6 +58,7 @@ impl Tensors {
         })
     }
 
+    #[allow(clippy::implied_bounds_in_impls)] // `GraphNode<Output = ()>` is ambiguous: futures have an output too
     fn forward(&mut self) -> impl GraphNode + DeviceOp<Output = ()> {
         let Self { x, w1, b1, w2, b2, inner, y, .. } = self;
         let operands = (&*x, &*w1, &*b1, &*w2, &*b2, inner, y);
@@ -71,6 +72,7 @@ impl Tensors {
         op.map(drop)
     }
 
+    #[allow(clippy::implied_bounds_in_impls)] // as above
     fn backward(&mut self) -> impl GraphNode + DeviceOp<Output = ()> {
         let Self { x, w1, w2, inner, dy, dx, dw1, db1, dw2, db2, .. } = self;
         let operands = (&*x, &*w1, &*w2, &*inner, &*dy, dx, dw1, db1, dw2, db2);
