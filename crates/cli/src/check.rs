@@ -31,8 +31,9 @@ pub struct Args {
     pick: Option<String>,
 }
 
+/// When a report is coloured.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Colour {
+pub enum Colour {
     /// On a terminal, unless NO_COLOR is set.
     Auto,
     Always,
@@ -40,7 +41,7 @@ enum Colour {
 }
 
 impl Colour {
-    fn wanted(self) -> bool {
+    pub fn wanted(self) -> bool {
         let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         match self {
             Colour::Auto => allowed && io::stdout().is_terminal(),

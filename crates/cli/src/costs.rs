@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use phonograph::graph::{ComputeGraph, NodeId};
 use phonograph::plan::cost::{Overheads, assumed};
+use phonograph::report::picture::GroupIx;
 use phonograph::runtime::cpu::{Cpu, Exec};
 use serde::{Deserialize, Serialize};
 
@@ -50,11 +51,20 @@ impl Source {
         Ok(Self::Measured { name: title(path), costs })
     }
 
-    /// Nanoseconds by node, where known.
+    /// Nanoseconds by node of the outermost graph, where known.
     pub fn known(&self) -> Vec<Option<u64>> {
         match self {
             Self::Measured { costs, .. } => costs.nodes.iter().copied().map(Some).collect(),
             Self::Trace(trace) => trace.costs().to_vec(),
+        }
+    }
+
+    /// Nanoseconds by node of a graph inside, as a picture numbers it, where known.
+    pub fn known_in(&self, group: GroupIx, nodes: usize) -> Vec<Option<u64>> {
+        match self {
+            Self::Trace(trace) => trace.costs_in(group, nodes),
+            // Profiles tell of the outermost graph only.
+            Self::Measured { .. } => Vec::new(),
         }
     }
 

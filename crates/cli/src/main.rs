@@ -1,20 +1,26 @@
 //! The `phonograph` command: look at task graphs, plan them, replay them.
 //!
-//! Exit codes: 0 if all is well, 1 if the answer is no (a replay, call or update failed), 2 for bad input or use.
+//! Exit codes: 0 if all is well, 1 if the answer is no (a replay, call or update failed), 2 for bad input or use; `trace` passes on that
+//! of the program it ran.
 
 mod check;
 mod conformance;
 mod costs;
 mod diff;
 mod doctor;
+mod explain;
 mod generate;
 mod input;
 mod optimize;
 mod plan;
 mod plan_memory;
 mod planning;
+mod record;
 mod run;
 mod show;
+mod sites;
+mod symbols;
+mod trace;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
@@ -24,6 +30,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use phonograph::report::terminal::{WIDTH, ascii};
 
 /// Record GPU work once, replay it many times: look at task graphs, plan them, replay them.
 #[derive(Parser)]
@@ -53,6 +60,10 @@ enum Command {
     Diff(diff::Args),
     /// Run a script of driver calls through the stream-capture model and explain what fails.
     Check(check::Args),
+    /// Run a CUDA program and record which driver calls its captures and graphs are made of.
+    Trace(trace::Args),
+    /// Which call broke a traced program's capture, where it was made, why it is refused and what to do.
+    Explain(explain::Args),
     /// Compare the model with recorded answers of a driver.
     Conformance(conformance::Args),
     /// What works on this machine.
@@ -68,6 +79,8 @@ enum Command {
 enum Answer {
     Yes,
     No,
+    /// As the program that was run.
+    Exit(u8),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +94,8 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions { shell } => {
@@ -92,6 +107,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Exit(code)) => ExitCode::from(code),
         Err(error) => {
             // Nothing is left to report to if standard error itself is gone.
             if writeln!(io::stderr(), "error: {error:#}").is_err() {
@@ -102,13 +118,35 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes to standard output. A reader that has seen enough and closed the pipe is no error.
+/// Writes to standard output: to a terminal without Unicode what it can show. A reader that has seen enough and closed
+/// the pipe is no error.
 fn print(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
+    let plain = match str::from_utf8(bytes) {
+        Ok(text) if out.is_terminal() && !has_unicode() => Some(ascii(text)),
+        _ => None,
+    };
+    let bytes = plain.as_ref().map_or(bytes, String::as_bytes);
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to standard output"),
     }
+}
+
+/// Whether the locale says that terminals have Unicode. Where locales are no habit, they have.
+fn has_unicode() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
+    let locale = locale.to_lowercase();
+    !cfg!(unix) || locale.contains("utf-8") || locale.contains("utf8")
+}
+
+/// Columns of the terminal that standard output is; if it is none, as many as everybody can read.
+fn terminal_width() -> usize {
+    const WIDEST: u16 = 160;
+    let size = console::Term::stdout().size_checked();
+    size.filter(|_| io::stdout().is_terminal())
+        .map_or(WIDTH, |(_, columns)| columns.min(WIDEST).into())
 }
 
 /// The text with nothing in it that a terminal would obey; columns stay where they are.

@@ -20,7 +20,7 @@ pub struct Args {
     input: GraphFile,
     /// Where the graph goes: a `.json` or `.dot` file.
     output: PathBuf,
-    /// How much to do: 0 nothing; 1 edges and empty nodes; 2 copies, fills and dead nodes, too; 3 programmatic edges, too.
+    /// How much to do: 0 nothing; 1 edges and empty nodes; 2 also copies, fills, dead nodes, fusion and in-place updates; 3 also programmatic edges.
     #[arg(short = 'O', long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=3))]
     level: u8,
     /// Run this pass, then the next one that is named, instead of those of a level.

@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<Answer> {
             plan: &planned.plan,
             schedule: schedule_of(&planned.plan)?,
             memory: &planned.memory,
-            bound: planned.least_memory(&graph)?,
+            bound: planned.memory.lower_bound_in_all(),
             run: &planned.run,
             costs: costs.as_ref(),
             synchronisations: match args.streams {

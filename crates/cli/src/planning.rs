@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, bail};
 use phonograph::graph::{ComputeGraph, Schedule, check};
+use phonograph::plan::ExecutionPlan;
 use phonograph::plan::memory::{self, MemoryOptions, MemoryReport};
 use phonograph::plan::simulate::{Simulation, simulate};
 use phonograph::plan::streams::{PlanOptions, StreamLimit, schedule_in};
-use phonograph::plan::{ExecutionPlan, PlanError};
 
 use crate::costs::{Costs, Source};
 
@@ -27,10 +27,12 @@ impl Planned {
     ) -> Result<Self> {
         let Costs { nodes: costs, overheads } =
             source.map_or_else(|| Costs::assumed(graph), |source| source.costs(graph));
-        let limited = MemoryOptions { bytes: memory_budget, ..MemoryOptions::default() };
-        let memory = memory::plan(graph, &MemoryOptions { costs: &costs, ..limited })?;
+        // A fiftieth of a second of search: nobody waits for that at a prompt.
+        let (steps, bytes) = (20_000, memory_budget);
+        let by = MemoryOptions { steps, bytes, costs: &costs };
+        let memory = memory::plan(graph, &by)?;
         let known = source.is_some().then_some(costs.as_slice());
-        let options = PlanOptions { streams, costs: known, overheads, memory: limited };
+        let options = PlanOptions { streams, costs: known, overheads, memory: by };
         let plan = ExecutionPlan::with_schedule(graph, schedule_in(graph, &options, &memory)?)?;
         let schedule = schedule_of(&plan)?;
         let violations = check(graph, schedule);
@@ -40,27 +42,9 @@ impl Planned {
         let run = simulate(graph, schedule, &costs, overheads);
         Ok(Self { plan, memory, run })
     }
-
-    /// What any plan of the graph needs that adds no order, graphs inside included.
-    pub fn least_memory(&self, graph: &ComputeGraph) -> Result<memory::Bound, PlanError> {
-        least_memory(graph, &self.memory)
-    }
 }
 
 /// The schedule of a plan that was made of a graph.
 pub fn schedule_of(plan: &ExecutionPlan) -> Result<&Schedule> {
     plan.schedule().context("a plan of a graph has a schedule")
-}
-
-fn least_memory(graph: &ComputeGraph, own: &MemoryReport) -> Result<memory::Bound, PlanError> {
-    let mut bound = own.lower_bound;
-    for inner in graph.nodes().iter().flat_map(|node| node.kind.inner_graphs()) {
-        // Nesting is bounded by building.
-        let inner = least_memory(inner, &memory::plan(inner, &MemoryOptions::default())?)?;
-        bound.bytes = bound.bytes.saturating_add(inner.bytes);
-        if inner.kind == memory::BoundKind::Level {
-            bound.kind = memory::BoundKind::Level;
-        }
-    }
-    Ok(bound)
 }

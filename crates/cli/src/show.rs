@@ -9,13 +9,14 @@ use phonograph::graph::{ComputeGraph, NodeId, display_name, to_dot};
 use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, summary};
 use phonograph::report::html::html;
 use phonograph::report::picture::Picture;
-use phonograph::report::terminal::terminal;
+use phonograph::report::terminal::{WIDTH, terminal};
+use phonograph::report::text::{columns, count, elide, thousands};
 use phonograph::report::{picture_of, svg};
 use serde_json::json;
 
 use crate::costs::Source;
-use crate::view::page::{Look, STREAMS, marks};
-use crate::{Answer, GraphFile, deliver, input, print, print_json, short, title};
+use crate::view::page::{Look, STREAMS, marks_by};
+use crate::{Answer, GraphFile, deliver, input, print, print_json, short, terminal_width, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -76,8 +77,9 @@ pub fn run(args: &Args) -> Result<Answer> {
                 Some(_) => deliver(format!("{report:#}\n").as_bytes(), output)?,
             }
         } else {
-            let mut text = text(&graph, &found, &title, costs.as_ref());
-            let drawn = terminal(&picture(&graph, &title, costs.as_ref()))?;
+            let width = if output.is_some() { WIDTH } else { terminal_width() };
+            let mut text = text(&graph, &found, &title, costs.as_ref(), width);
+            let drawn = terminal(&picture(&graph, &title, costs.as_ref()), width)?;
             if !drawn.is_empty() {
                 text += "\n";
                 text += &drawn;
@@ -90,10 +92,7 @@ pub fn run(args: &Args) -> Result<Answer> {
 
 /// The picture without a schedule: what the file says and no more.
 fn picture(graph: &ComputeGraph, title: &str, costs: Option<&Source>) -> Picture {
-    let known = costs.map(Source::known).unwrap_or_default();
-    picture_of(graph, title, None, &mut |inner: &ComputeGraph| {
-        marks(inner, if std::ptr::eq(inner, graph) { &known } else { &[] })
-    })
+    picture_of(graph, title, None, &mut marks_by(costs))
 }
 
 fn report(found: &Summary, costs: Option<&Source>) -> serde_json::Value {
@@ -117,56 +116,99 @@ fn report(found: &Summary, costs: Option<&Source>) -> serde_json::Value {
     })
 }
 
-fn text(graph: &ComputeGraph, found: &Summary, title: &str, costs: Option<&Source>) -> String {
-    let mut text = String::new();
+/// Names and values, one below the other, no wider than a terminal.
+struct Lines {
+    text: String,
+    width: usize,
+}
+
+impl Lines {
+    const INDENT: usize = 19;
+
+    fn room(&self) -> usize {
+        self.width.saturating_sub(Self::INDENT).max(20)
+    }
+
+    /// A value that may go on in further lines, at spaces that may break.
+    fn add(&mut self, name: &str, value: &str) {
+        let room = self.room();
+        let mut line = String::new();
+        let mut name = name;
+        for word in value.split(' ') {
+            if !line.is_empty() && columns(&line) + 1 + columns(word) > room {
+                self.push(name, &line);
+                (name, line) = ("", String::new());
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.push(name, &line);
+    }
+
+    /// A value of one line, shortened in the middle if it must be.
+    fn push(&mut self, name: &str, value: &str) {
+        let value = elide(value, self.room()).replace('\u{a0}', " ");
+        writeln!(self.text, "  {name:<16} {value}").expect("a String takes all");
+    }
+}
+
+fn text(
+    graph: &ComputeGraph,
+    found: &Summary,
+    title: &str,
+    costs: Option<&Source>,
+    width: usize,
+) -> String {
+    let mut lines = Lines { text: String::new(), width };
     let inner = match found.graphs {
         1 => String::new(),
-        graphs => format!(" (in {graphs} graphs)"),
+        graphs => format!(" (in {} graphs)", thousands(graphs)),
     };
-    let mut line = |name: &str, value: &str| {
-        writeln!(text, "  {name:<16} {value}").expect("a String takes all");
-    };
-    let kinds: Vec<String> = found.kinds.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
-    line("kinds", &kinds.join(", "));
+    let kinds = found.kinds.iter().map(|(kind, &n)| format!("{kind}\u{a0}{}", thousands(n)));
+    lines.add("kinds", &kinds.collect::<Vec<_>>().join(", "));
     let path = critical_path(graph, |_| 1).nodes;
     let shown = if path.len() == found.critical_path_nodes {
-        format!("{} nodes: {}", path.len(), chain(&path))
+        format!("{}: {}", count(path.len(), "node"), chain(&path))
     } else {
-        format!("{} nodes, in an inner graph", found.critical_path_nodes)
+        format!("{}, in an inner graph", count(found.critical_path_nodes, "node"))
     };
-    line("critical path", &shown);
+    lines.add("critical path", &shown);
     if let Some(known) = costs.map(Source::known) {
         let cost = |node: NodeId| known.get(node.index()).copied().flatten().unwrap_or(0);
         let path = critical_path(graph, cost);
-        let (micros, nodes) = (path.cost as f64 / 1e3, path.nodes.len());
-        line("by cost", &format!("{micros:.1} µs over {nodes} nodes: {}", chain(&path.nodes)));
+        let (micros, nodes) = (path.cost as f64 / 1e3, count(path.nodes.len(), "node"));
+        lines.add("by cost", &format!("{micros:.1} µs over {nodes}: {}", chain(&path.nodes)));
     }
-    line("widest level", &format!("{} nodes", found.max_width));
-    line("redundant edges", &found.redundant.len().to_string());
+    lines.add("widest level", &count(found.max_width, "node"));
+    lines.add("redundant edges", &thousands(found.redundant.len()));
     const SHOWN: usize = 8;
     for edge in found.redundant.iter().take(SHOWN) {
         let way: String =
             edge.inside.iter().map(|(node, index)| format!("{node}[{index}] ")).collect();
-        line("", &format!("{way}{} → {}", edge.edge.from, edge.edge.to));
+        lines.add("", &format!("{way}{} → {}", edge.edge.from, edge.edge.to));
     }
     if found.redundant.len() > SHOWN {
-        line("", &format!("… and {} more", found.redundant.len() - SHOWN));
+        lines.add("", &format!("… and {} more", thousands(found.redundant.len() - SHOWN)));
     }
     if found.internal_bytes > 0 {
-        line("internal memory", &format!("{} B in buffers of their own", found.internal_bytes));
+        let bytes = thousands(found.internal_bytes);
+        lines.add("internal memory", &format!("{bytes} B in buffers of their own"));
     }
     for (index, said) in costs.map(Source::says).unwrap_or_default().iter().enumerate() {
-        line(if index == 0 { "costs" } else { "" }, said);
+        lines.add(if index == 0 { "costs" } else { "" }, said);
     }
     let kernels = kernels(graph);
     for (index, (name, count)) in kernels.iter().take(SHOWN).enumerate() {
         let heading = if index == 0 { "kernels" } else { "" };
-        line(heading, &format!("{count:>4} × {name}"));
+        lines.push(heading, &format!("{:>5} × {name}", thousands(*count)));
     }
     if kernels.len() > SHOWN {
-        line("", &format!("  … and {} more", kernels.len() - SHOWN));
+        lines.add("", &format!("… and {} more names", thousands(kernels.len() - SHOWN)));
     }
-    format!("{title}: {} nodes, {} edges{inner}\n{text}", found.nodes, found.edges)
+    let (nodes, edges) = (count(found.nodes, "node"), count(found.edges, "edge"));
+    format!("{}\n{}", elide(&format!("{title}: {nodes}, {edges}{inner}"), width), lines.text)
 }
 
 fn chain(nodes: &[NodeId]) -> String {

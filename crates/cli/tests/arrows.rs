@@ -14,7 +14,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("phonograph-kernels", &["graph"]),
     ("phonograph-report", &["graph"]),
     ("phonograph-runtime", &["graph", "capture", "kernels"]),
-    ("phonograph-cuda", &["graph", "capture", "kernels", "runtime"]),
+    ("phonograph-cuda", &["graph", "trace", "capture", "kernels", "runtime"]),
+    ("phonograph-c", &["graph", "plan", "cuda"]),
+    ("phonograph-inject", &["trace"]),
     ("phonograph", &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda"]),
     ("phonograph-cli", &["graph", "capture", "plan", "kernels", "report", "runtime", "phonograph"]),
 ];

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::nvrtc::{Nvrtc, NvrtcError, Program};
+use crate::nvrtc::{Code, Nvrtc, NvrtcError, Program};
 
 /// First bytes of a file.
 const MAGIC: &[u8; 8] = b"phonoCU1";
@@ -46,7 +46,7 @@ impl KernelCache {
     /// # Errors
     /// Those of [`Nvrtc::compile`].
     pub fn compile(&self, nvrtc: &Nvrtc, program: &Program<'_>) -> Result<Vec<u8>, NvrtcError> {
-        let options = program.options().join(" ");
+        let options = program.options(Code::Machine).join(" ");
         let key = format!("NVRTC {}\n{options}\n{}", nvrtc.version(), program.source);
         let Some(folder) = &self.folder else { return nvrtc.compile(program) };
         let mut hasher = DefaultHasher::new();

@@ -177,13 +177,7 @@ impl Cuda {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
-        let target = lower::Target {
-            driver: self.driver,
-            devices: &self.devices,
-            kernels: &mut self.kernels,
-            owner: &self.owner,
-        };
-        let mut exec = lower::instantiate(target, graph, schedule, bindings)?;
+        let mut exec = lower::instantiate(self.target(), graph, schedule, bindings)?;
         // What launches wait for includes this.
         self.order(&self.stream.clone())?;
         exec.executable.upload(&self.stream)?;
@@ -218,6 +212,16 @@ impl Cuda {
     /// [`ReplayError::Node`] for the first thing that a node could not do since this was last asked.
     pub fn finish(&mut self, exec: &mut Exec) -> Result<(), ReplayError> {
         exec.finish()
+    }
+
+    /// What lowering works with.
+    pub(crate) fn target(&mut self) -> lower::Target<'_> {
+        lower::Target {
+            driver: self.driver,
+            devices: &self.devices,
+            kernels: &mut self.kernels,
+            owner: &self.owner,
+        }
     }
 
     /// Makes `stream` wait for what was issued to another one before.

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Executable, Graph};
-use crate::memory::{Memory, MemoryError, Owner};
+use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::stream::{Event, Stream};
 
@@ -196,13 +196,8 @@ impl Faults {
             std::array::from_fn(|at| unsafe { record.add(at).read_volatile() });
         let at = number.checked_sub(1).and_then(|at| self.nodes.get(at as usize));
         let Some((node, rows)) = at else { return Ok(None) };
-        let zero = |memory: &Memory| memory.write(&vec![0u8; memory.bytes() as usize]);
-        for memory in [&self.record, &self.lock] {
-            zero(memory).map_err(|error| match error {
-                MemoryError::Driver(error) => error,
-                other => unreachable!("a write of as many bytes as there are: {other}"),
-            })?;
-        }
+        // Not by a write, which waits for the whole device: a stream that records would not bear that.
+        [&self.record, &self.lock].into_iter().try_for_each(Memory::zero)?;
         let (value, rows) = (value as i64, *rows);
         Ok(Some((node.clone(), KernelError::Row { position, value, rows })))
     }
@@ -253,7 +248,7 @@ impl Exec {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
         let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let clash = taken.filter(|(_, m)| m.same_as(memory)).map(|(&id, _)| id).min();
+        let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
         let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
         if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host {
             return Err(SetError::OtherDevice);
@@ -366,6 +361,8 @@ impl Exec {
         if let Some(stream) = &self.last {
             stream.synchronize()?;
         }
+        // Nothing is under way any more, and the stream may record before this is asked again.
+        self.last = None;
         self.retired.clear();
         Ok(())
     }

@@ -59,8 +59,20 @@ impl Graph {
         Ok(Self { handle, device: device.clone() })
     }
 
+    /// A graph that the driver has handed over.
+    ///
+    /// # Safety
+    /// The handle is that of a graph that lives and that nobody else destroys.
+    pub unsafe fn adopt(device: &Device, handle: CUgraph) -> Self {
+        Self { handle, device: device.clone() }
+    }
+
     pub fn handle(&self) -> CUgraph {
         self.handle
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 }
 

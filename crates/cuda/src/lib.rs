@@ -6,6 +6,9 @@
 //! the user's, from PTX, cubin or CUDA C. Under this lie thin owned handles ([`Device`], [`Stream`], [`Event`], [`Module`],
 //! [`Memory`]), each of which gives its raw handle away for other users of the driver.
 //!
+//! [`CudaBackend`] puts the first device behind the runtime's shared [`Device`](phonograph_runtime::streams::Device): eager
+//! work on pooled streams, and windows that are captures of the driver's.
+//!
 //! # What it needs
 //!
 //! To build: nothing. To run: a driver for CUDA [`OLDEST_DRIVER`] or newer, and NVRTC for generated kernels. Both are
@@ -22,29 +25,37 @@
 //! - Launches of one [`Cuda`] follow one another; graphs do not overlap.
 //! - A driver that is newer than the bindings may answer with an error code that they do not know.
 
+mod backend;
 mod bindings;
 mod cache;
 mod cuda;
 mod device;
 mod error;
 mod exec;
+mod foreign;
 mod graph;
 mod loader;
 mod lower;
 mod memory;
 mod module;
 mod nvrtc;
+pub mod record;
 mod stream;
 #[cfg(test)]
 mod stub;
 mod symbols;
 
+pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording};
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
 pub use cuda::{CompileError, Cuda};
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
+pub use foreign::{
+    CaptureError, CaptureMode, Captured, Diagnosis, EditError, Edited, ForeignExec, ImportError,
+    Imported, Parameter, ReadOnly, Unjoined,
+};
 pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
 pub use memory::{Memory, MemoryError};
 pub use module::{Function, Module, ModuleError};

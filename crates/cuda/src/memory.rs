@@ -14,14 +14,19 @@ use phonograph_runtime::cpu::kernels::Element;
 
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
+use crate::stream::Stream;
 
 /// What memory carries to be told from that of another [`Cuda`](crate::Cuda).
 #[derive(Debug)]
 pub(crate) struct Owner;
 
-/// Memory of a device or page-locked memory of the host. Clones are handles of the same memory.
+/// Memory of a device or page-locked memory of the host, whole or a part of it. Clones are handles of the same memory.
 #[derive(Clone)]
-pub struct Memory(Arc<Allocation>);
+pub struct Memory {
+    allocation: Arc<Allocation>,
+    offset: u64,
+    bytes: u64,
+}
 
 struct Allocation {
     device: Device,
@@ -71,13 +76,13 @@ impl Memory {
         let mut address = 0;
         // SAFETY: pool and stream live as long as the device.
         unsafe { call!(cuMemAllocFromPoolAsync(&mut address, size, pool, stream)) }?;
-        let memory = Self(Arc::new(Allocation {
+        let memory = Self::whole(Allocation {
             device: device.clone(),
             owner: owner.clone(),
             address,
             bytes,
             on_host: false,
-        }));
+        });
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
         unsafe {
             call!(cuMemsetD8Async(address, 0, size, stream))?;
@@ -102,32 +107,52 @@ impl Memory {
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
         let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        Ok(Self(Arc::new(Allocation { device, owner, address, bytes, on_host: true })))
+        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host: true }))
+    }
+
+    fn whole(allocation: Allocation) -> Self {
+        let bytes = allocation.bytes;
+        Self { allocation: Arc::new(allocation), offset: 0, bytes }
+    }
+
+    /// A handle of `bytes` bytes of it from `offset` on; `None` past its end.
+    pub fn part(&self, offset: u64, bytes: u64) -> Option<Memory> {
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let allocation = self.allocation.clone();
+        fits.then(|| Self { allocation, offset: self.offset + offset, bytes })
     }
 
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
-        self.0.bytes
+        self.bytes
     }
 
     /// The device whose memory it is; of page-locked host memory, the device that it was made on.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        &self.allocation.device
     }
 
     /// Whether it is memory of the host.
     pub fn is_on_host(&self) -> bool {
-        self.0.on_host
+        self.allocation.on_host
     }
 
     /// The address on the device, for other users of the driver. Valid for as long as this handle or a clone of it.
     pub fn address(&self) -> u64 {
-        self.0.address
+        self.allocation.address + self.offset
     }
 
     /// Whether both handles are of the same memory.
     pub fn same_as(&self, other: &Memory) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
+    }
+
+    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one.
+    pub(crate) fn overlaps(&self, other: &Memory) -> bool {
+        let end = |memory: &Memory| memory.offset + memory.bytes.max(1);
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && self.offset < end(other)
+            && other.offset < end(self)
     }
 
     /// The contents, after all work issued to the device so far.
@@ -136,19 +161,19 @@ impl Memory {
     /// [`MemoryError::Size`] if the memory is not whole elements.
     pub(crate) fn read<T: Element>(&self) -> Result<Vec<T>, MemoryError> {
         let count = self.elements::<T>()?;
-        self.0.device.synchronize()?;
+        self.allocation.device.synchronize()?;
         let mut values: Vec<T> = Vec::with_capacity(count);
         let bytes = count * size_of::<T>();
-        let _current = self.0.device.enter()?;
+        let _current = self.allocation.device.enter()?;
         if bytes > 0 {
             // SAFETY: the vector has room for the bytes, which are all of the memory; the wait ends the copy before the
             // vector is used. Any bytes are a `T`, so all elements are initialised. The driver finds out by the address
             // where host memory lies.
             unsafe {
-                let stream = self.0.device.memory_stream();
+                let stream = self.allocation.device.memory_stream();
                 call!(cuMemcpyDtoHAsync_v2(
                     values.as_mut_ptr().cast(),
-                    self.0.address,
+                    self.address(),
                     bytes,
                     stream
                 ))?;
@@ -168,27 +193,100 @@ impl Memory {
         if values.len() as u64 != held {
             return Err(MemoryError::Length { given: values.len() as u64, held });
         }
-        self.0.device.synchronize()?;
-        let _current = self.0.device.enter()?;
+        self.allocation.device.synchronize()?;
+        let _current = self.allocation.device.enter()?;
         if !values.is_empty() {
             // SAFETY: the slice has exactly as many bytes as the memory, and the wait ends the copy before the borrow.
             unsafe {
-                let stream = self.0.device.memory_stream();
+                let stream = self.allocation.device.memory_stream();
                 let bytes = size_of_val(values);
-                call!(cuMemcpyHtoDAsync_v2(self.0.address, values.as_ptr().cast(), bytes, stream))?;
+                call!(cuMemcpyHtoDAsync_v2(self.address(), values.as_ptr().cast(), bytes, stream))?;
                 call!(cuStreamSynchronize(stream))?;
             }
         }
         Ok(())
     }
 
+    /// Replaces a part of the contents, in the order of the stream. The bytes are the caller's again at once.
+    ///
+    /// # Errors
+    /// [`MemoryError::Length`] for a part past the end.
+    pub(crate) fn write_on(
+        &self,
+        stream: &Stream,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), MemoryError> {
+        let address = self.part_address(offset, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let _current = self.allocation.device.enter()?;
+        // SAFETY: the part lies in the memory. The driver has taken pageable bytes into memory of its own when it returns.
+        Ok(unsafe {
+            call!(cuMemcpyHtoDAsync_v2(
+                address,
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                stream.handle()
+            ))
+        }?)
+    }
+
+    /// A part of the contents, after what was issued to the stream so far. Waits for the stream, for nothing else.
+    ///
+    /// # Errors
+    /// [`MemoryError::Length`] for a part past the end.
+    pub(crate) fn read_on(
+        &self,
+        stream: &Stream,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), MemoryError> {
+        let address = self.part_address(offset, into.len())?;
+        if into.is_empty() {
+            return Ok(());
+        }
+        let _current = self.allocation.device.enter()?;
+        // SAFETY: the part lies in the memory, and the wait ends the copy before the borrow.
+        unsafe {
+            let (start, count) = (into.as_mut_ptr().cast(), into.len());
+            call!(cuMemcpyDtoHAsync_v2(start, address, count, stream.handle()))?;
+            call!(cuStreamSynchronize(stream.handle()))?;
+        }
+        Ok(())
+    }
+
+    fn part_address(&self, offset: u64, bytes: usize) -> Result<u64, MemoryError> {
+        let (given, held) = (bytes as u64, self.bytes);
+        let fits = offset.checked_add(given).is_some_and(|end| end <= held);
+        if fits { Ok(self.address() + offset) } else { Err(MemoryError::Length { given, held }) }
+    }
+
+    /// Sets every byte to 0, after nothing: what may use the memory has ended. Waits for this alone.
+    pub(crate) fn zero(&self) -> Result<(), DriverError> {
+        let _current = self.allocation.device.enter()?;
+        let (address, bytes) = (self.address(), self.bytes as usize);
+        if self.allocation.on_host {
+            // SAFETY: page-locked memory of so many bytes, which nobody uses now.
+            unsafe { ptr::write_bytes(address as usize as *mut u8, 0, bytes) };
+            return Ok(());
+        }
+        let stream = self.allocation.device.memory_stream();
+        // SAFETY: the memory has so many bytes, and the stream lives as long as the device.
+        unsafe {
+            call!(cuMemsetD8Async(address, 0, bytes, stream))?;
+            call!(cuStreamSynchronize(stream))
+        }
+    }
+
     /// Whether it was made by the same [`Cuda`](crate::Cuda).
     pub(crate) fn belongs_to(&self, owner: &Arc<Owner>) -> bool {
-        Arc::ptr_eq(&self.0.owner, owner)
+        Arc::ptr_eq(&self.allocation.owner, owner)
     }
 
     fn elements<T: Element>(&self) -> Result<usize, MemoryError> {
-        let (bytes, element) = (self.0.bytes, size_of::<T>() as u64);
+        let (bytes, element) = (self.bytes, size_of::<T>() as u64);
         if bytes.is_multiple_of(element) {
             Ok((bytes / element) as usize)
         } else {
@@ -216,8 +314,8 @@ impl Drop for Allocation {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
-            .field("bytes", &self.0.bytes)
-            .field("on_host", &self.0.on_host)
+            .field("bytes", &self.bytes)
+            .field("on_host", &self.allocation.on_host)
             .finish_non_exhaustive()
     }
 }

@@ -92,16 +92,27 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The options it is compiled with. Multiplications and additions are not contracted, so that expressions give the same
+    /// The options it is compiled with, for machine code or for the assembler. Multiplications and additions are not contracted, so that expressions give the same
     /// bits as on the CPU; kernels that want a fused operation say so.
-    pub(crate) fn options(&self) -> [String; 3] {
+    pub(crate) fn options(&self, code: Code) -> [String; 3] {
         let (major, minor) = self.capability;
+        let architecture = match code {
+            Code::Machine => "sm",
+            Code::Ptx => "compute",
+        };
         [
-            format!("--gpu-architecture=sm_{major}{minor}"),
+            format!("--gpu-architecture={architecture}_{major}{minor}"),
             "--std=c++17".to_owned(),
             "--fmad=false".to_owned(),
         ]
     }
+}
+
+/// What a program is compiled to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    Machine,
+    Ptx,
 }
 
 impl Nvrtc {
@@ -137,11 +148,23 @@ impl Nvrtc {
     /// # Errors
     /// [`NvrtcError::Compile`] with the compiler's messages.
     pub fn compile(&self, program: &Program<'_>) -> Result<Vec<u8>, NvrtcError> {
+        self.compiled(program, Code::Machine)?.cubin()
+    }
+
+    /// Compiles a program to PTX, for the driver or another assembler to finish.
+    ///
+    /// # Errors
+    /// As for [`compile`](Self::compile).
+    pub fn ptx(&self, program: &Program<'_>) -> Result<String, NvrtcError> {
+        self.compiled(program, Code::Ptx)?.ptx()
+    }
+
+    fn compiled(&self, program: &Program<'_>, code: Code) -> Result<Compiling, NvrtcError> {
         let zero = |what| move |_| NvrtcError::ZeroByte(what);
         let source = CString::new(program.source).map_err(zero("the source"))?;
         let name = CString::new(program.name).map_err(zero("the program's name"))?;
         let options =
-            program.options().map(|option| CString::new(option).map_err(zero("an option")));
+            program.options(code).map(|option| CString::new(option).map_err(zero("an option")));
         let options = options.into_iter().collect::<Result<Vec<_>, _>>()?;
         let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
         let mut handle = ptr::null_mut();
@@ -164,7 +187,7 @@ impl Nvrtc {
             let (name, log) = (program.name.to_owned(), compiling.log()?);
             return Err(if log.is_empty() { error } else { NvrtcError::Compile { name, log } });
         }
-        compiling.cubin()
+        Ok(compiling)
     }
 }
 
@@ -196,6 +219,16 @@ impl Compiling {
         // SAFETY: the buffer is as long as the cubin.
         check("nvrtcGetCUBIN", unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast()) })?;
         Ok(cubin)
+    }
+
+    fn ptx(&self) -> Result<String, NvrtcError> {
+        let mut size = 0;
+        // SAFETY: the program lives.
+        check("nvrtcGetPTXSize", unsafe { sys::nvrtcGetPTXSize(self.0, &mut size) })?;
+        let mut ptx = vec![0u8; size];
+        // SAFETY: the buffer is as long as the text.
+        check("nvrtcGetPTX", unsafe { sys::nvrtcGetPTX(self.0, ptx.as_mut_ptr().cast()) })?;
+        Ok(String::from_utf8_lossy(&ptx).trim_end_matches('\0').to_owned())
     }
 }
 

@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use crate::buffer::DEFAULT_ALIGN;
-use crate::graph::effects_of;
+use crate::graph::{Parts, effects_of};
 use crate::validate::{Tables, check_node, check_tables, named};
 use crate::{
     Access, Adjacency, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind,
@@ -439,7 +439,7 @@ impl GraphBuilder {
             let named = cycle.into_iter().map(|id| named(id, &nodes[id.index()]));
             GraphError::Cycle(CyclePath(named.collect()))
         })?;
-        Ok(ComputeGraph {
+        Ok(ComputeGraph::new(Parts {
             name,
             nodes: nodes.into_boxed_slice(),
             buffers: buffers.into_boxed_slice(),
@@ -448,7 +448,7 @@ impl GraphBuilder {
             successors,
             edge_data,
             order,
-        })
+        }))
     }
 }
 

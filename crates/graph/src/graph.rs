@@ -17,9 +17,15 @@ use crate::{
 ///
 /// Made by [`GraphBuilder::build`](crate::GraphBuilder::build), which validates it: ids are in range, operands
 /// lie within their buffers, kernels accept their operands, and there is no cycle. Storage is dense, about
-/// 200 bytes a node with its edges, arguments apart.
+/// 200 bytes a node with its edges, arguments apart. A clone shares it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ComputeGraph {
+    parts: Arc<Parts>,
+}
+
+/// What a graph is made of.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Parts {
     pub(crate) name: Arc<str>,
     pub(crate) nodes: Box<[Node]>,
     pub(crate) buffers: Box<[Buffer]>,
@@ -32,34 +38,39 @@ pub struct ComputeGraph {
 }
 
 impl ComputeGraph {
+    /// A graph of parts that have been checked.
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts) }
+    }
+
     /// The graph's name, for people; may be empty.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.parts.name
     }
 
     /// Number of nodes, not counting those of child graphs and bodies.
     pub fn node_count(&self) -> usize {
-        self.nodes.len()
+        self.parts.nodes.len()
     }
 
     /// Number of edges, not counting those of child graphs and bodies.
     pub fn edge_count(&self) -> usize {
-        self.predecessors.targets().len()
+        self.parts.predecessors.targets().len()
     }
 
     /// Whether there is no node.
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.parts.nodes.is_empty()
     }
 
     /// All nodes, in creation order; a node's id is its place.
     pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+        &self.parts.nodes
     }
 
     /// Ids of all nodes, in creation order.
     pub fn node_ids(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
-        (0..self.nodes.len() as u32).map(NodeId)
+        (0..self.parts.nodes.len() as u32).map(NodeId)
     }
 
     /// The node with this id.
@@ -67,17 +78,17 @@ impl ComputeGraph {
     /// # Panics
     /// If the id is not of this graph; [`get`](Self::get) asks.
     pub fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id.index()]
+        &self.parts.nodes[id.index()]
     }
 
     /// The node with this id, if the graph has it.
     pub fn get(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(id.index())
+        self.parts.nodes.get(id.index())
     }
 
     /// All declared buffers; a buffer's id is its place.
     pub fn buffers(&self) -> &[Buffer] {
-        &self.buffers
+        &self.parts.buffers
     }
 
     /// The buffer with this id.
@@ -85,12 +96,12 @@ impl ComputeGraph {
     /// # Panics
     /// If the id is not of this graph.
     pub fn buffer(&self, id: BufferId) -> &Buffer {
-        &self.buffers[id.index()]
+        &self.parts.buffers[id.index()]
     }
 
     /// All declared slots; a slot's id is its place.
     pub fn slots(&self) -> &[Slot] {
-        &self.slots
+        &self.parts.slots
     }
 
     /// The slot with this id.
@@ -98,25 +109,25 @@ impl ComputeGraph {
     /// # Panics
     /// If the id is not of this graph.
     pub fn slot(&self, id: SlotId) -> &Slot {
-        &self.slots[id.index()]
+        &self.parts.slots[id.index()]
     }
 
     /// The nodes that `id` depends on, in the order in which the dependencies were given.
     pub fn predecessors(&self, id: NodeId) -> &[NodeId] {
-        self.predecessors.of(id)
+        self.parts.predecessors.of(id)
     }
 
     /// The nodes that depend on `id`.
     pub fn successors(&self, id: NodeId) -> &[NodeId] {
-        self.successors.of(id)
+        self.parts.successors.of(id)
     }
 
     /// The edges into `id`, in the order in which they were given.
     pub fn incoming(&self, id: NodeId) -> impl ExactSizeIterator<Item = Edge> + '_ {
-        self.predecessors.range(id).map(move |at| Edge {
-            from: self.predecessors.targets()[at],
+        self.parts.predecessors.range(id).map(move |at| Edge {
+            from: self.parts.predecessors.targets()[at],
             to: id,
-            data: self.edge_data.as_ref().map_or(EdgeData::FULL, |data| data[at]),
+            data: self.parts.edge_data.as_ref().map_or(EdgeData::FULL, |data| data[at]),
         })
     }
 
@@ -127,30 +138,30 @@ impl ComputeGraph {
 
     /// Whether some edge is not a full one.
     pub fn has_weak_edges(&self) -> bool {
-        self.edge_data.is_some()
+        self.parts.edge_data.is_some()
     }
 
     /// The incoming adjacency, for algorithms over the whole graph.
     pub fn predecessor_lists(&self) -> &Adjacency {
-        &self.predecessors
+        &self.parts.predecessors
     }
 
     /// The outgoing adjacency, for algorithms over the whole graph.
     pub fn successor_lists(&self) -> &Adjacency {
-        &self.successors
+        &self.parts.successors
     }
 
     /// A topological order; creation order wherever that is one.
     pub fn topological_order(&self) -> &[NodeId] {
-        &self.order
+        &self.parts.order
     }
 
     /// Whether a path leads from `a` to `b`; a node does not reach itself. O(nodes + edges).
     pub fn is_reachable(&self, a: NodeId, b: NodeId) -> bool {
-        if a.index() >= self.nodes.len() || b.index() >= self.nodes.len() {
+        if a.index() >= self.parts.nodes.len() || b.index() >= self.parts.nodes.len() {
             return false;
         }
-        let mut seen = FixedBitSet::with_capacity(self.nodes.len());
+        let mut seen = FixedBitSet::with_capacity(self.parts.nodes.len());
         let mut stack = vec![a];
         while let Some(node) = stack.pop() {
             for &next in self.successors(node) {
@@ -170,12 +181,12 @@ impl ComputeGraph {
     ///
     /// A node with unknown effects may touch more than it names; [`effects`](Self::effects) tells.
     pub fn operands(&self, id: NodeId) -> Operands {
-        operands_of(&self.nodes[id.index()])
+        operands_of(&self.parts.nodes[id.index()])
     }
 
     /// What a node may touch: its operands, or anything. Costs as much as [`operands`](Self::operands).
     pub fn effects(&self, id: NodeId) -> Effects {
-        effects_of(&self.nodes[id.index()])
+        effects_of(&self.parts.nodes[id.index()])
     }
 }
 
@@ -199,10 +210,10 @@ fn is_opaque(node: &Node) -> bool {
         // What outsiders do before or after an external event is not for this graph to know.
         NodeKind::EventRecord(_) | NodeKind::EventWait(_) => true,
         NodeKind::Empty | NodeKind::Alloc(_) | NodeKind::Free(_) => false,
-        NodeKind::Child(graph) => graph.nodes.iter().any(is_opaque),
+        NodeKind::Child(graph) => graph.parts.nodes.iter().any(is_opaque),
         NodeKind::Conditional(conditional) => {
             matches!(conditional.condition, Condition::Handle(_))
-                || conditional.bodies.iter().flat_map(|body| &body.nodes).any(is_opaque)
+                || conditional.bodies.iter().flat_map(ComputeGraph::nodes).any(is_opaque)
         }
     }
 }
@@ -261,7 +272,7 @@ const fn fill(end: &Pitched, extent: Extent) -> Access {
 /// Adds what the nodes of an inner graph do to buffers of the graph around it.
 fn inner_operands(graph: &ComputeGraph, found: &mut Operands) {
     let mut places: BTreeMap<(BufferId, u64, u64), usize> = BTreeMap::new();
-    for node in &graph.nodes {
+    for node in &graph.parts.nodes {
         for (region, access) in operands_of(node) {
             let BufferRole::Outer(buffer) = graph.buffer(region.buffer).role else { continue };
             let region = Region { buffer, ..region };

@@ -19,9 +19,69 @@ struct Segment {
     readers: SmallVec<[NodeId; 2]>,
 }
 
+impl Segment {
+    /// One that nobody has touched.
+    fn new(end: u64) -> Self {
+        Self { end, writer: None, readers: SmallVec::new() }
+    }
+
+    fn read(&mut self, node: NodeId, depend_on: impl FnMut(NodeId)) {
+        self.writer.into_iter().for_each(depend_on);
+        if self.readers.last() != Some(&node) {
+            self.readers.push(node);
+        }
+    }
+
+    /// Whom a node depends on that writes it.
+    fn write(&self, node: NodeId, mut depend_on: impl FnMut(NodeId)) {
+        let others = self.readers.iter().any(|&r| r != node);
+        match self.writer {
+            Some(writer) if !others => depend_on(writer),
+            _ => self.readers.iter().copied().for_each(depend_on),
+        }
+    }
+}
+
+/// The segments of a buffer. Most buffers are always touched as a whole, and one segment takes no memory of its own.
+#[derive(Clone, Default)]
+enum Segments {
+    #[default]
+    None,
+    One(u64, Segment),
+    Many(BTreeMap<u64, Segment>),
+}
+
+impl Segments {
+    /// The segment of these bytes, if it is or becomes the only one.
+    fn whole(&mut self, region: &Region) -> Option<&mut Segment> {
+        if let Segments::None = self {
+            *self = Segments::One(region.offset, Segment::new(region.end()));
+        }
+        match self {
+            Segments::One(start, one) => {
+                ((*start, one.end) == (region.offset, region.end())).then_some(one)
+            }
+            _ => None,
+        }
+    }
+
+    fn many(&mut self) -> &mut BTreeMap<u64, Segment> {
+        if !matches!(self, Segments::Many(_)) {
+            *self = Segments::Many(match std::mem::take(self) {
+                Segments::One(start, one) => [(start, one)].into(),
+                _ => BTreeMap::new(),
+            });
+        }
+        match self {
+            Segments::Many(segments) => segments,
+            _ => unreachable!("they were made many above"),
+        }
+    }
+}
+
 /// The edges that regions demand among nodes whose effects come in program order. Unknown effects demand none.
 pub(crate) fn infer(buffers: usize, effects: impl Iterator<Item = Effects>) -> Vec<Edge> {
-    let mut memory: Vec<BTreeMap<u64, Segment>> = vec![BTreeMap::new(); buffers];
+    let mut memory: Vec<Segments> = vec![Segments::default(); buffers];
     let mut edges = Vec::new();
     for (index, effects) in effects.enumerate() {
         let node = NodeId::from_index(index);
@@ -34,29 +94,33 @@ pub(crate) fn infer(buffers: usize, effects: impl Iterator<Item = Effects>) -> V
         let touches = |(region, _): &&(Region, Access)| region.bytes > 0;
         for (region, _) in effects.iter().filter(touches).filter(|(_, a)| a.reads()) {
             let segments = &mut memory[region.buffer.index()];
+            if let Some(whole) = segments.whole(region) {
+                whole.read(node, &mut depend_on);
+                continue;
+            }
+            let segments = segments.many();
             isolate(segments, region);
             for (_, segment) in segments.range_mut(region.offset..region.end()) {
-                segment.writer.into_iter().for_each(&mut depend_on);
-                if segment.readers.last() != Some(&node) {
-                    segment.readers.push(node);
-                }
+                segment.read(node, &mut depend_on);
             }
         }
         for (region, _) in effects.iter().filter(touches).filter(|(_, a)| a.writes()) {
             let segments = &mut memory[region.buffer.index()];
+            let written = Segment { writer: Some(node), ..Segment::new(region.end()) };
+            if let Some(whole) = segments.whole(region) {
+                whole.write(node, &mut depend_on);
+                *whole = written;
+                continue;
+            }
+            let segments = segments.many();
             isolate(segments, region);
             let range = region.offset..region.end();
             let inside: SmallVec<[u64; 4]> = segments.range(range).map(|(&k, _)| k).collect();
             for start in inside {
-                let Some(segment) = segments.remove(&start) else { continue };
-                let others = segment.readers.iter().any(|&r| r != node);
-                match segment.writer {
-                    Some(writer) if !others => depend_on(writer),
-                    _ => segment.readers.iter().copied().for_each(&mut depend_on),
+                if let Some(segment) = segments.remove(&start) {
+                    segment.write(node, &mut depend_on);
                 }
             }
-            let written =
-                Segment { end: region.end(), writer: Some(node), readers: SmallVec::new() };
             segments.insert(region.offset, written);
         }
     }
@@ -88,7 +152,7 @@ fn isolate(segments: &mut BTreeMap<u64, Segment>, region: &Region) {
         gaps.push((covered, end));
     }
     for (at, end) in gaps {
-        segments.insert(at, Segment { end, writer: None, readers: SmallVec::new() });
+        segments.insert(at, Segment::new(end));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Planning a million nodes: seconds and bytes a node of each step, waits and streams that come out; and how many
 //! synchronisations full concurrency takes, chosen greedily and optimally.
 //!
-//! `cargo bench -p phonograph --bench streams [-- NODES]`. Seconds are those of the processor. Bytes are what a step had
+//! `cargo bench -p phonograph --bench streams [-- NODES]`; the last table is of the synchronisations alone. Seconds are those of the processor. Bytes are what a step had
 //! allocated at most, beside its input. In the second half of a graph's rows the same nodes and edges were given to the
 //! builder in random order, with random numbers.
 
@@ -13,7 +13,9 @@ use phonograph::graph::{ComputeGraph, GraphBuilder, NodeId, check};
 use phonograph::plan::cost::Overheads;
 use phonograph::plan::generate::{Kind, generate};
 use phonograph::plan::simulate::simulate;
-use phonograph::plan::streams::{PlanOptions, StreamLimit, schedule, synchronisations};
+use phonograph::plan::streams::{
+    PlanOptions, StreamLimit, Synchronisations, schedule, synchronisations,
+};
 
 /// Counts bytes in use.
 struct Counting;
@@ -64,7 +66,8 @@ fn on_processor() -> Option<f64> {
     Some(nanoseconds as f64 / 1e9)
 }
 
-fn timed<T>(what: &str, nodes: u32, work: impl FnOnce() -> T) -> T {
+/// What `work` gives, its seconds, and the bytes a node that it had allocated at most.
+fn measured<T>(nodes: u32, work: impl FnOnce() -> T) -> (T, f64, u64) {
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     let (clock, started) = (Instant::now(), on_processor());
@@ -73,7 +76,11 @@ fn timed<T>(what: &str, nodes: u32, work: impl FnOnce() -> T) -> T {
         (Some(started), Some(ended)) => ended - started,
         _ => clock.elapsed().as_secs_f64(),
     };
-    let bytes = (PEAK.load(Ordering::Relaxed) - before) / u64::from(nodes);
+    (result, seconds, (PEAK.load(Ordering::Relaxed) - before) / u64::from(nodes))
+}
+
+fn timed<T>(what: &str, nodes: u32, work: impl FnOnce() -> T) -> T {
+    let (result, seconds, bytes) = measured(nodes, work);
     print!("  {what:<28} {seconds:>8.3} s {bytes:>5} B a node");
     result
 }
@@ -105,7 +112,8 @@ fn shuffled(graph: &ComputeGraph) -> ComputeGraph {
     timed("build", graph.node_count() as u32, || builder.build().expect("no cycle came in"))
 }
 
-fn plans(graph: &ComputeGraph, nodes: u32) {
+/// Prints the plans of a graph; a row of the table of synchronisations.
+fn plans(name: &str, graph: &ComputeGraph, nodes: u32) -> String {
     let costs: Vec<u64> = graph.nodes().iter().map(|node| 1_000 + node.name.len() as u64).collect();
     let overheads = Overheads { handover_ns: 500, ..Overheads::default() };
     for (name, streams, costs) in [
@@ -133,12 +141,12 @@ fn plans(graph: &ComputeGraph, nodes: u32) {
             Err(error) => println!("   {error}"),
         }
     }
-    let counts = timed("synchronisations", nodes, || synchronisations(graph, &[]));
-    let counts = counts.expect("the graph's own order has no cycle");
-    println!(
-        "   {} edges, {} reduced: {} greedily, {} of the reduced graph, {} at least",
-        counts.edges, counts.reduced, counts.greedy, counts.greedy_reduced, counts.optimal
-    );
+    let (counts, seconds, bytes) = measured(nodes, || synchronisations(graph, &[]));
+    let Synchronisations { edges, reduced, greedy, greedy_reduced, optimal } =
+        counts.expect("the graph's own order has no cycle");
+    format!(
+        "{name:<30} {edges:>9} {reduced:>9} {greedy:>9} {greedy_reduced:>9} {optimal:>9} {seconds:>9.3} {bytes:>9}"
+    )
 }
 
 fn main() {
@@ -147,15 +155,28 @@ fn main() {
     let nodes = arguments.next().map_or(if bench { 1_000_000 } else { 1_000 }, |text| {
         text.parse().expect("a number of nodes")
     });
+    let mut rows = Vec::new();
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Transformer) {
         println!("{kind}, {nodes} nodes");
         let graph =
             timed("generate", nodes, || generate(kind, nodes, 1).expect("few enough nodes"));
         println!();
-        plans(&graph, nodes);
+        rows.push(plans(&kind.to_string(), &graph, nodes));
         println!("{kind}, {nodes} nodes, in random order");
         let graph = shuffled(&graph);
         println!();
-        plans(&graph, nodes);
+        rows.push(plans(&format!("{kind}, in random order"), &graph, nodes));
     }
+    println!(
+        "\n{:<30} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "synchronisations",
+        "edges",
+        "reduced",
+        "greedy",
+        "of these",
+        "fewest",
+        "seconds",
+        "B a node"
+    );
+    println!("{}", rows.join("\n"));
 }

@@ -8,15 +8,14 @@ use crate::Result;
 use crate::context::{ExecutionContext, seal};
 use crate::device::Stream;
 use crate::future;
-use crate::graph::{ComputeGraph, Scalar, SlotId};
+use crate::graph::{ComputeGraph, SlotId};
 use crate::launch::GraphLaunch;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::plan::ExecutionPlan;
 use crate::recorder::{Recorded, Recorder};
-use crate::runtime::streams::Graph;
+use crate::runtime::streams::{Graph, Slot};
 use crate::scope::Scope;
-use crate::slot::SlotInner;
 
 /// A graph that can be launched, and what it was made from.
 pub(crate) struct Sealed {
@@ -27,14 +26,10 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    pub fn slot(&self, slot: &Arc<SlotInner>) -> Option<SlotId> {
+    /// The graph's own number of a slot.
+    pub fn slot(&self, slot: &Slot) -> Option<SlotId> {
         let mut known = self.recorded.slots.iter();
-        known.find(|(known, _)| Arc::ptr_eq(known, slot)).map(|(_, id)| *id)
-    }
-
-    /// Every slot with its default.
-    pub fn defaults(&self) -> Vec<(SlotId, Scalar)> {
-        self.recorded.slots.iter().map(|(slot, id)| (*id, slot.default)).collect()
+        known.find(|(_, known)| known.key() == slot.key()).map(|(id, _)| *id)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::device::{Run, Stream};
 use crate::graph::{BufferId, DType, Schedule, View};
 use crate::recorder::{Recorded, Recorder};
-use crate::runtime::streams::Graph;
+use crate::runtime::streams::{Adopted, Graph};
 use crate::tensor::Tensor;
 use crate::{Element, Error, Result};
 
@@ -132,6 +132,6 @@ impl<'a> ExecutionContext<'a> {
 
 /// Makes a recording launchable.
 pub(crate) fn seal(run: &Run, recorded: &Recorded, schedule: &Schedule) -> Result<Graph> {
-    let Recorded { graph, buffers, registry, .. } = recorded;
-    Ok(run.0.adopt(graph, schedule, buffers, registry)?)
+    let Recorded { graph, buffers, slots, registry } = recorded;
+    Ok(run.0.adopt(&Adopted { graph, schedule, buffers, slots, registry })?)
 }

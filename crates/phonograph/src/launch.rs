@@ -12,7 +12,8 @@ use crate::graph::{
 };
 use crate::op::{DeviceOp, GraphNode};
 use crate::recorder::Recorder;
-use crate::slot::{Slot, SlotInner};
+use crate::runtime::streams;
+use crate::slot::Slot;
 use crate::tensor::Window;
 use crate::{Element, Error, Result};
 
@@ -20,10 +21,8 @@ use crate::{Element, Error, Result};
 #[must_use = "operations do nothing until they are executed"]
 pub struct GraphLaunch {
     sealed: Arc<Sealed>,
-    /// A value for every slot.
-    values: Vec<(SlotId, Scalar)>,
-    /// The slots that were given one.
-    given: Vec<SlotId>,
+    /// The slots that were given a value; the others have their defaults.
+    values: Vec<(streams::Slot, Scalar)>,
     wrong: Option<Error>,
 }
 
@@ -35,25 +34,16 @@ impl fmt::Debug for GraphLaunch {
 
 impl GraphLaunch {
     pub(crate) fn new(sealed: Arc<Sealed>) -> Self {
-        let values = sealed.defaults();
-        Self { sealed, values, given: Vec::new(), wrong: None }
+        Self { sealed, values: Vec::new(), wrong: None }
     }
 
-    /// Sets a slot for this launch. O(slots). A slot that the graph does not have is an error of the execution.
+    /// Sets a slot for this launch. A slot that the graph does not have is an error of the execution.
     pub fn with<T: Element + Into<Scalar>>(mut self, slot: &Slot<T>, value: T) -> Self {
-        match self.sealed.slot(&slot.inner) {
-            Some(id) => {
-                for (known, set) in &mut self.values {
-                    if *known == id {
-                        *set = value.into();
-                    }
-                }
-                self.given.push(id);
-            }
-            None => {
-                let name = slot.inner.name.to_string();
-                self.wrong.get_or_insert(Error::UnknownSlot { name });
-            }
+        if self.sealed.slot(&slot.shared).is_some() {
+            self.values.push((slot.shared.clone(), value.into()));
+        } else {
+            let name = slot.shared.name().to_owned();
+            self.wrong.get_or_insert(Error::UnknownSlot { name });
         }
         self
     }
@@ -107,16 +97,13 @@ impl GraphLaunch {
                 Window { device: self.sealed.device.clone(), buffer: buffer.clone(), view };
             outer[id.index()] = Some(recorder.view(&window).buffer);
         }
-        let mut slots = Vec::with_capacity(self.values.len());
-        for ((slot, id), (_, value)) in recorded.slots.iter().zip(&self.values) {
+        let slots = recorded.slots.iter().map(|(_, slot)| {
             // A value that was given is this launch's; a slot that was left open stays open.
-            slots.push(if self.given.contains(id) {
-                let (name, default) = (slot.name.clone(), *value);
-                recorder.slot(&Arc::new(SlotInner { name, default }))
-            } else {
-                recorder.slot(slot)
-            });
-        }
+            let given = self.values.iter().rev().find(|(given, _)| given.key() == slot.key());
+            let frozen = given.map(|(_, value)| streams::Slot::new(slot.name(), *value));
+            recorder.slot(frozen.as_ref().unwrap_or(slot))
+        });
+        let slots: Vec<SlotId> = slots.collect();
         let child = inside(&recorded.graph, &outer, &slots)?;
         recorder.keep_functions(&recorded.registry);
         recorder.builder().add_child("launch", child);

@@ -16,8 +16,8 @@ use crate::graph::{
 use crate::graph::{Buffer as Declared, SlotId};
 use crate::kernels::Ops;
 use crate::runtime::cpu::kernels::{Block, KernelError, Param, Registry};
-use crate::runtime::streams::{Buffer, BufferKey};
-use crate::slot::{ScalarArg, ScalarKind, SlotInner};
+use crate::runtime::streams::{Buffer, BufferKey, Slot, SlotKey};
+use crate::slot::{ScalarArg, ScalarKind};
 use crate::tensor::Window;
 use crate::{Error, Result};
 
@@ -25,8 +25,7 @@ use crate::{Error, Result};
 struct Level {
     builder: GraphBuilder,
     buffers: FxHashMap<BufferKey, BufferId>,
-    /// By the address of the slot, which `Recorder::slots` keeps alive.
-    slots: FxHashMap<usize, SlotId>,
+    slots: FxHashMap<SlotKey, SlotId>,
     /// The last node that everything is ordered by, and the first after it.
     barrier: Option<NodeId>,
     since: usize,
@@ -37,7 +36,7 @@ pub struct Recorder {
     /// The graph, then the bodies that are open, from the outside in.
     levels: Vec<Level>,
     buffers: Vec<(BufferId, Buffer)>,
-    slots: Vec<(Arc<SlotInner>, SlotId)>,
+    slots: Vec<(SlotId, Slot)>,
     /// Names of slots.
     names: FxHashSet<String>,
     registry: Registry,
@@ -52,7 +51,7 @@ pub struct Recorder {
 pub(crate) struct Recorded {
     pub graph: ComputeGraph,
     pub buffers: Vec<(BufferId, Buffer)>,
-    pub slots: Vec<(Arc<SlotInner>, SlotId)>,
+    pub slots: Vec<(SlotId, Slot)>,
     pub registry: Registry,
 }
 
@@ -120,18 +119,18 @@ impl Recorder {
     }
 
     /// A slot as the graph has it; declared when it is first asked for.
-    pub(crate) fn slot(&mut self, slot: &Arc<SlotInner>) -> SlotId {
-        let key = Arc::as_ptr(slot).addr();
+    pub(crate) fn slot(&mut self, slot: &Slot) -> SlotId {
+        let key = slot.key();
         let root = &mut self.levels[0];
         let mut id = *root.slots.entry(key).or_insert_with(|| {
             // Slots of a graph have names of their own; those of handles may be the same.
-            let numbered = (2u64..).map(|number| format!("{} ({number})", slot.name));
-            let mut names = std::iter::once(slot.name.to_string()).chain(numbered);
+            let numbered = (2u64..).map(|number| format!("{} ({number})", slot.name()));
+            let mut names = std::iter::once(slot.name().to_owned()).chain(numbered);
             let free = names.find(|name| !self.names.contains(name));
             let name = free.expect("there are more numbers than names");
-            let id = root.builder.slot(&name, slot.default);
+            let id = root.builder.slot(&name, slot.default_value());
             self.names.insert(name);
-            self.slots.push((slot.clone(), id));
+            self.slots.push((id, slot.clone()));
             id
         });
         for depth in 1..self.levels.len() {

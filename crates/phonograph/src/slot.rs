@@ -2,41 +2,39 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::Element;
 use crate::graph::Scalar;
-
-#[derive(Debug)]
-pub(crate) struct SlotInner {
-    pub name: Box<str>,
-    pub default: Scalar,
-}
+use crate::runtime::streams;
 
 /// A scalar that graphs leave open: [`GraphLaunch::with`](crate::GraphLaunch::with) gives its value, launches that do not
 /// run with its default, and so does an operation that is executed without a graph. Clones are the same slot.
 pub struct Slot<T> {
-    pub(crate) inner: Arc<SlotInner>,
+    pub(crate) shared: streams::Slot,
     _of: PhantomData<T>,
 }
 
 impl<T> Clone for Slot<T> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), _of: PhantomData }
+        Self { shared: self.shared.clone(), _of: PhantomData }
     }
 }
 
 impl<T> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slot({} = {})", self.inner.name, self.inner.default)
+        self.shared.fmt(f)
     }
 }
 
 impl<T: Element + Into<Scalar>> Slot<T> {
     /// A slot with a name for people and a default.
     pub fn new(name: &str, default: T) -> Self {
-        let inner = SlotInner { name: name.into(), default: default.into() };
-        Self { inner: Arc::new(inner), _of: PhantomData }
+        Self { shared: streams::Slot::new(name, default), _of: PhantomData }
+    }
+
+    /// The slot of the runtime underneath.
+    pub fn shared(&self) -> &streams::Slot {
+        &self.shared
     }
 }
 
@@ -47,7 +45,7 @@ pub struct ScalarArg(pub(crate) ScalarKind);
 #[derive(Clone, Debug)]
 pub(crate) enum ScalarKind {
     Baked(Scalar),
-    Slot(Arc<SlotInner>),
+    Slot(streams::Slot),
 }
 
 impl ScalarArg {
@@ -71,6 +69,6 @@ impl<T: Element + Into<Scalar>> IntoSlot<T> for T {
 
 impl<T> IntoSlot<T> for &Slot<T> {
     fn into_arg(self) -> ScalarArg {
-        ScalarArg(ScalarKind::Slot(self.inner.clone()))
+        ScalarArg(ScalarKind::Slot(self.shared.clone()))
     }
 }

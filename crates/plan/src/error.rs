@@ -126,15 +126,23 @@ pub enum PlanError {
         /// The size.
         bytes: u64,
     },
-    /// A limit on memory that is too low even if nodes run one at a time.
+    /// Memory was planned for another graph: this node holds graphs that have no plan.
+    #[error("no memory is planned for the graphs inside {node}")]
+    Unplanned {
+        /// The node.
+        node: NodeId,
+    },
+    /// A limit on memory within which no plan was found, even with nodes run one at a time.
     #[error(
-        "memory for internal buffers is limited to {limit} bytes, but needs {needed} even if nodes run one at a time"
+        "memory for internal buffers is limited to {limit} bytes, but the least that was found, with nodes run one at a time in two orders, is {reached}; no plan at all can do with less than {lower_bound}, and whether one does with less than {reached} is not known"
     )]
     MemoryLimit {
         /// The limit.
         limit: u64,
-        /// What the better of two orders needs.
-        needed: u64,
+        /// The least that any of the ways that were tried needs; not proved to be the least there is.
+        reached: u64,
+        /// What any plan needs, whatever order it adds.
+        lower_bound: u64,
     },
     /// Nodes that could not be assigned to streams.
     #[error("assigning streams: {0}")]

@@ -24,15 +24,24 @@ pub(crate) struct Precedence<'a> {
     /// By node the one that follows on its chain; at the end of a chain the full successor with the longest way to go.
     next: Vec<Option<NodeId>>,
     chains: Chains,
-    /// Column of each chain, or [`NONE`].
-    column: Vec<u32>,
     columns: usize,
-    /// The first node in topological order that is on a column and at or behind each node by full edges.
-    exit: Vec<Option<NodeId>>,
+    /// The exit of each node; of one on a column itself.
+    exit: Vec<Exit>,
     /// By node and column: the last place of the column that is complete by the node's wait.
     at_wait: Vec<u32>,
     /// The same for the node's start, only where weak edges make a difference.
     at_start: Option<Vec<u32>>,
+}
+
+/// The first node in topological order that is on a column and at or behind another by full edges. All that is asked of it lies
+/// together, since asking is what placing buffers mostly does.
+#[derive(Clone, Copy)]
+struct Exit {
+    node: NodeId,
+    /// [`NONE`] if there is no such node.
+    column: u32,
+    /// Its place on the chain.
+    place: u32,
 }
 
 impl<'a> Precedence<'a> {
@@ -65,29 +74,43 @@ impl<'a> Precedence<'a> {
                 }
             }
         }
+        let exit = exit.into_iter().map(|exit| match exit {
+            Some(node) => {
+                let chain = chains.chain[node.index()] as usize;
+                Exit { node, column: column[chain], place: chains.place[node.index()] }
+            }
+            None => Exit { node: NodeId(NONE), column: NONE, place: NONE },
+        });
+        let exit = exit.collect();
         let (at_wait, at_start) = reached(graph, &chains, &column, columns);
-        Self { graph, next, chains, column, columns, exit, at_wait, at_start }
+        Self { graph, next, chains, columns, exit, at_wait, at_start }
     }
 
     /// Whether `a` is certainly complete before `b` starts: a path leads from `a` to `b` that ends in a full edge.
     pub fn before_start(&self, a: NodeId, b: NodeId) -> bool {
         let rows = self.at_start.as_ref().unwrap_or(&self.at_wait);
-        self.before(rows, a, b) || self.is_direct(a, b, true)
+        self.before(rows, a, b) || !self.is_exact() && self.is_direct(a, b, true)
     }
 
     /// Whether `a` is certainly complete before `b` passes its wait: any path leads from `a` to `b`.
     pub fn before_wait(&self, a: NodeId, b: NodeId) -> bool {
-        self.before(&self.at_wait, a, b) || self.is_direct(a, b, false)
+        self.before(&self.at_wait, a, b) || !self.is_exact() && self.is_direct(a, b, false)
     }
 
     fn before(&self, rows: &[u32], a: NodeId, b: NodeId) -> bool {
-        let Chains { chain, place, .. } = &self.chains;
-        if chain[a.index()] == chain[b.index()] {
-            return place[a.index()] < place[b.index()];
+        let exit = self.exit[a.index()];
+        if exit.column != NONE {
+            let row = b.index() * self.columns;
+            let behind = exit.node == b && a != b;
+            if behind || rows[row + exit.column as usize] >= exit.place {
+                return true;
+            }
+            if exit.node == a {
+                return false; // of a column all is known
+            }
         }
-        let Some(exit) = self.exit[a.index()] else { return false };
-        let column = self.column[chain[exit.index()] as usize] as usize;
-        exit == b || rows[b.index() * self.columns + column] >= place[exit.index()]
+        let Chains { chain, place, .. } = &self.chains;
+        chain[a.index()] == chain[b.index()] && place[a.index()] < place[b.index()]
     }
 
     /// A look at the edges themselves, for what lies between the columns.

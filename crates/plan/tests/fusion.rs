@@ -125,25 +125,73 @@ fn a_buffer_that_is_written_again_is_not_kept() {
 }
 
 #[test]
-fn other_views_wait_for_all_elements() {
+fn a_kernel_goes_through_its_elements_as_its_readers_do() {
+    // Transposed, with an operand that is the same for all of a row.
     let mut d = Draft::new();
-    d.map("a", &["X"], "t");
-    let (t, y) = (d.tensor("t"), d.shaped("Y", &[6, 4]));
+    let (x, t, y) = (d.shaped("X", &[4, 1]), d.tensor("t"), d.shaped("Y", &[6, 4]));
+    d.b.add_elementwise("a", unary(), &[x.broadcast_to(t.shape()).unwrap()], &[], &[t]);
     d.b.add_elementwise("turn", unary(), &[t.transpose(0, 1).unwrap()], &[], &[y]);
-    let graph = d.build();
-    check(&graph, &["a(X t)", "turn(t Y)"]);
-    let report = fuse(&graph, &FusionOptions::default()).unwrap().report.to_string();
-    assert!(report.contains("n1 left: its neighbour has another shape"), "{report}");
+    check(&d.build(), &["a+turn(X Y)"]);
 
-    // The same of a square: the shape is no reason.
+    // Flattened, then in other rows, then turned: a chain follows its end.
     let mut d = Draft::new();
-    let (x, t, y) = (d.shaped("X", &[5, 5]), d.shaped("t", &[5, 5]), d.shaped("Y", &[5, 5]));
+    let (x, s, t, y) =
+        (d.shaped("X", &[4, 6]), d.tensor("s"), d.shaped("t", &[24]), d.shaped("Y", &[3, 8]));
+    d.b.add_elementwise("a", unary(), &[x], &[], &[s]);
+    d.b.add_elementwise("flat", unary(), &[s.reshape(&[24]).unwrap()], &[], &[t]);
+    let rows = t.reshape(&[8, 3]).unwrap().transpose(0, 1).unwrap();
+    d.b.add_elementwise("turn", unary(), &[rows], &[], &[y]);
+    check(&d.build(), &["a+flat+turn(X Y)"]);
+
+    // Into a reduction along what were columns.
+    let mut d = Draft::new();
+    d.map("square", &["X"], "t");
+    let (t, s) = (d.tensor("t"), d.shaped("S", &[6]));
+    let sum = LibraryKernel::Reduce { op: ReduceOp::Sum, axis: 1 };
+    d.b.add_library("sum", sum, &[t.transpose(0, 1).unwrap(), s]);
+    let graph = d.build();
+    let fused = fuse(&graph, &FusionOptions::default()).unwrap();
+    assert_eq!(check_rewrite(&graph, &fused.graph, &fused.image), []);
+
+    // Where it is (in rows of 6) is asked by the kernel itself; in rows of 8 that is no axis.
+    let index = || Expr::build(|e| e.output(e.input(DType::F32) + e.index(1).cast(DType::F32)));
+    for (extents, expected) in [([6, 4], &["a+turn(X Y)"][..]), ([3, 8], &["a(X t)", "turn(t Y)"])]
+    {
+        let mut d = Draft::new();
+        let (x, t, y) = (d.tensor("X"), d.tensor("t"), d.shaped("Y", &extents));
+        d.b.add_elementwise("a", index().unwrap().into(), &[x], &[], &[t]);
+        let seen = match extents {
+            [6, 4] => t.transpose(0, 1).unwrap(),
+            _ => t.reshape(&extents).unwrap(),
+        };
+        d.b.add_elementwise("turn", unary(), &[seen], &[], &[y]);
+        check(&d.build(), expected);
+    }
+}
+
+#[test]
+fn other_views_wait_for_all_elements() {
+    // Two readers that see it otherwise: the first of them is no reason.
+    let mut d = Draft::new();
+    let (x, t) = (d.shaped("X", &[5, 5]), d.shaped("t", &[5, 5]));
+    let (y, z) = (d.shaped("Y", &[5, 5]), d.shaped("Z", &[5, 5]));
     d.b.add_elementwise("a", unary(), &[x], &[], &[t]);
     d.b.add_elementwise("turn", unary(), &[t.transpose(0, 1).unwrap()], &[], &[y]);
+    d.b.add_elementwise("keep", unary(), &[t], &[], &[z]);
     let graph = d.build();
-    check(&graph, &["a(X t)", "turn(t Y)"]);
+    check(&graph, &["turn(t Y)", "a+keep(X t Z)"]);
     let report = fuse(&graph, &FusionOptions::default()).unwrap().report.to_string();
     assert!(report.contains("n1 left: its neighbour uses b1 through another view"), "{report}");
+
+    // Of an element that is repeated there is one for many.
+    let mut d = Draft::new();
+    let (x, t, y) = (d.shaped("X", &[6]), d.shaped("t", &[6]), d.tensor("Y"));
+    d.b.add_elementwise("a", unary(), &[x], &[], &[t]);
+    d.b.add_elementwise("spread", unary(), &[t.broadcast_to(y.shape()).unwrap()], &[], &[y]);
+    let graph = d.build();
+    check(&graph, &["a(X t)", "spread(t Y)"]);
+    let report = fuse(&graph, &FusionOptions::default()).unwrap().report.to_string();
+    assert!(report.contains("n1 left: its neighbour has another shape"), "{report}");
 
     // A part of it, in the same space.
     let mut d = Draft::new();

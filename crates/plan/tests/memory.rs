@@ -225,7 +225,7 @@ fn a_limit_on_bytes_is_met_by_ordering_and_priced() {
     check(4 * 256, 4, 6);
     check(2 * 256, 6, 12);
     let options = MemoryOptions { bytes: Some(511), ..Default::default() };
-    let error = PlanError::MemoryLimit { limit: 511, needed: 512 };
+    let error = PlanError::MemoryLimit { limit: 511, reached: 512, lower_bound: 512 };
     assert_eq!(plan(&graph, &options), Err(error));
 }
 

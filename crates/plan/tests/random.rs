@@ -280,7 +280,13 @@ fn a_random_graph_is_ordered_until_it_fits_a_limit() {
             }
             Err(error) => {
                 refused += 1;
-                assert!(matches!(error, PlanError::MemoryLimit { needed, .. } if needed > limit));
+                let PlanError::MemoryLimit { reached, lower_bound, .. } = error else {
+                    panic!("{error}");
+                };
+                assert!(limit < reached && lower_bound <= reached, "{error}");
+                // What is said to have been reached is reached.
+                let options = MemoryOptions { bytes: Some(reached), ..options };
+                assert!(memory::plan(&graph, &options).is_ok(), "{error}");
             }
         }
         Ok(())

@@ -71,7 +71,18 @@ fn edge_words(group: &Group, edge: &Edge) -> String {
             words.push_str(word);
         }
     }
+    if let Some(why) = why(group, edge) {
+        words.push('\n');
+        words.push_str(&why);
+    }
     escaped(&words)
+}
+
+/// Why an edge is there, if that is known.
+pub(crate) fn why(group: &Group, edge: &Edge) -> Option<String> {
+    let why = edge.why?;
+    let buffer = elide(&group.buffers[why.buffer.index()], 60);
+    Some(why.hazard.words().replace("{}", &buffer))
 }
 
 /// The same way from its end.

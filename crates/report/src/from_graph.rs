@@ -8,11 +8,16 @@ use std::fmt::Write as _;
 
 use phonograph_graph as ir;
 use phonograph_graph::{
-    Access, Arg, BufferRole, ComputeGraph, Condition, EdgeData, Effects, KernelRef, NodeId,
-    NodeKind, Pitched, Region, Schedule, Step, Target, View,
+    Access, Arg, BufferRole, ComputeGraph, Condition, Dim3, EdgeData, Effects, KernelConfig,
+    KernelRef, NodeId, NodeKind, Pitched, Region, Schedule, Step, Target, View,
 };
 
-use crate::picture::{Edge, EdgeStyle, Group, GroupIx, LaneIx, Node, NodeClass, NodeIx, Picture};
+use crate::picture::{
+    BufferIx, Edge, EdgeStyle, Group, GroupIx, Hazard, LaneIx, Node, NodeClass, NodeIx, Picture,
+    Why,
+};
+
+use crate::text::{bytes, count, thousands};
 
 /// What to emphasise in one graph.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,7 +31,7 @@ pub struct Marks {
 }
 
 /// The picture of a graph with its child graphs and bodies. With a schedule, nodes carry their streams and the edges
-/// that memory reuse added are drawn.
+/// that memory reuse added are drawn. `marks` is called once for each group, in their order.
 ///
 /// ```
 /// use phonograph_graph::GraphBuilder;
@@ -98,6 +103,7 @@ fn add_group(
         }
         nodes.push(drawn);
     }
+    let touched: Vec<Effects> = graph.node_ids().map(|id| graph.effects(id)).collect();
     let mut edges = Vec::with_capacity(graph.edge_count());
     for edge in graph.edges() {
         let mut drawn = Edge::new(NodeIx(edge.from.0), NodeIx(edge.to.0));
@@ -108,6 +114,7 @@ fn add_group(
         };
         drawn.redundant = redundant.contains(&edge);
         drawn.critical = path_edges.contains(&(edge.from, edge.to));
+        drawn.why = why(&touched[edge.from.index()], &touched[edge.to.index()]);
         edges.push(drawn);
     }
     for &(from, to) in schedule.into_iter().flat_map(|s| &s.reuse) {
@@ -115,7 +122,53 @@ fn add_group(
     }
     let group = &mut picture.groups[place.index()];
     (group.nodes, group.edges) = (nodes, edges);
+    group.buffers = graph.buffers().iter().map(|buffer| buffer.name.to_string()).collect();
     place
+}
+
+/// The strongest reason that the data of two nodes gives for an edge between them.
+fn why(first: &Effects, second: &Effects) -> Option<Why> {
+    let (Effects::Known(first), Effects::Known(second)) = (first, second) else { return None };
+    let mut found: Option<Why> = None;
+    for (a, done) in first {
+        for (b, does) in second.iter().filter(|(b, _)| a.overlaps(b)) {
+            let hazard = match () {
+                () if done.writes() && does.reads() => Hazard::ReadAfterWrite,
+                () if done.writes() && does.writes() => Hazard::WriteAfterWrite,
+                () if does.writes() => Hazard::WriteAfterRead,
+                () => continue,
+            };
+            if found.is_none_or(|found| hazard < found.hazard) {
+                found = Some(Why { hazard, buffer: BufferIx(b.buffer.0) });
+            }
+        }
+    }
+    found
+}
+
+/// The groups of the graphs directly inside one, by node, as [`picture_of`] numbers them where the graph itself is
+/// `own`.
+pub(crate) fn inner_groups(graph: &ComputeGraph, own: GroupIx) -> HashMap<NodeId, Vec<GroupIx>> {
+    let mut next = own.0 + 1;
+    let mut groups = HashMap::new();
+    for id in graph.node_ids() {
+        let inner = graph.node(id).kind.inner_graphs();
+        if inner.is_empty() {
+            continue;
+        }
+        let numbers = inner.iter().map(|graph| {
+            let number = GroupIx(next);
+            next += graphs_in(graph);
+            number
+        });
+        groups.insert(id, numbers.collect());
+    }
+    groups
+}
+
+/// This graph and those inside. Recursive over nesting, which building a graph bounds.
+pub(crate) fn graphs_in(graph: &ComputeGraph) -> u32 {
+    1 + graph.nodes().iter().flat_map(|n| n.kind.inner_graphs()).map(graphs_in).sum::<u32>()
 }
 
 fn lanes(schedule: &Schedule) -> HashMap<NodeId, LaneIx> {
@@ -158,7 +211,7 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
             // The launch of a generated kernel is the backend's choice; its shape says more.
             let line = match kernel.args.iter().rev().find_map(view) {
                 Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
-                _ => kernel.config.to_string(),
+                _ => launch(&kernel.config),
             };
             drawn = drawn.line(line);
             // A kernel by name is called as its node is, and its line is its launch.
@@ -167,7 +220,7 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
                 drawn = drawn.fact("kernel", called);
             }
             if !named {
-                drawn = drawn.fact("launch", kernel.config.to_string());
+                drawn = drawn.fact("launch", launch(&kernel.config));
             }
             let config = &kernel.config;
             if config.cluster != (1, 1, 1) {
@@ -187,13 +240,12 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
             }
         }
         NodeKind::Memcpy(copy) => {
-            let bytes = format!("{} B", copy.extent.bytes());
-            drawn = drawn.line(format!("{} {bytes}", copy.dir));
+            drawn = drawn.line(format!("{} {}", copy.dir, bytes(copy.extent.bytes())));
             drawn = drawn.fact("extent", extent(copy.extent));
             drawn = drawn.fact("from", end(graph, &copy.src)).fact("to", end(graph, &copy.dst));
         }
         NodeKind::Memset(set) => {
-            drawn = drawn.line(format!("{:#x} over {} B", set.value, set.extent.bytes()));
+            drawn = drawn.line(format!("{:#x} over {}", set.value, bytes(set.extent.bytes())));
             let size = match set.element_size {
                 0 => "unknown size".to_owned(),
                 bytes => format!("{bytes} B"),
@@ -211,10 +263,10 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         NodeKind::EventWait(event) => drawn = drawn.line(format!("wait {event}")),
         NodeKind::Alloc(buffer) | NodeKind::Free(buffer) => {
             let declared = graph.buffer(*buffer);
-            drawn = drawn.line(format!("{} B", declared.bytes));
+            drawn = drawn.line(bytes(declared.bytes));
             drawn = drawn.fact("buffer", format!("{buffer} ({})", declared.name));
         }
-        NodeKind::Child(inner) => drawn = drawn.line(format!("{} nodes", inner.node_count())),
+        NodeKind::Child(inner) => drawn = drawn.line(count(inner.node_count(), "node")),
         NodeKind::Conditional(conditional) => {
             let by = match conditional.condition {
                 Condition::Value(view) => bytes_of(graph, view.region()),
@@ -228,6 +280,24 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
     match ir::display_name(&node.name) {
         std::borrow::Cow::Owned(_) => drawn.fact("symbol", &*node.name),
         std::borrow::Cow::Borrowed(_) => drawn,
+    }
+}
+
+/// How many blocks of how many threads, and what they share.
+fn launch(config: &KernelConfig) -> String {
+    let dim = |dim: Dim3| match dim {
+        (x, 1, 1) => thousands(x),
+        (x, y, 1) => format!("{x}×{y}"),
+        (x, y, z) => format!("{x}×{y}×{z}"),
+    };
+    let blocks = if config.grid == (1, 1, 1) { "block" } else { "blocks" };
+    match (config.is_known(), config.shared_mem_bytes) {
+        (false, _) => config.to_string(),
+        (true, 0) => format!("{} {blocks} of {}", dim(config.grid), dim(config.block)),
+        (true, shared) => {
+            let [grid, block] = [config.grid, config.block].map(dim);
+            format!("{grid} {blocks} of {block}, {} B shared", thousands(shared))
+        }
     }
 }
 
@@ -278,7 +348,7 @@ fn argument(graph: &ComputeGraph, arg: &Arg) -> String {
 }
 
 fn bytes_of(graph: &ComputeGraph, region: Region) -> String {
-    format!("{} B of {}", region.bytes, place(graph, region.buffer, region.offset))
+    format!("{} B of {}", thousands(region.bytes), place(graph, region.buffer, region.offset))
 }
 
 fn place(graph: &ComputeGraph, buffer: ir::BufferId, offset: u64) -> String {
@@ -289,7 +359,7 @@ fn place(graph: &ComputeGraph, buffer: ir::BufferId, offset: u64) -> String {
         BufferRole::Slot(_) => ", pointer slot",
         BufferRole::Outer(_) => ", of the graph around",
     };
-    let at = if offset > 0 { format!(" + {offset}") } else { String::new() };
+    let at = if offset > 0 { format!(" + {}", thousands(offset)) } else { String::new() };
     format!("{buffer}{at} ({}{role})", declared.name)
 }
 
@@ -300,15 +370,18 @@ fn end(graph: &ComputeGraph, end: &Pitched) -> String {
         Target::Unspecified => "not known".to_owned(),
     };
     if end.pitch > 0 {
-        write!(text, ", pitch {}", end.pitch).expect("a String takes all");
+        write!(text, ", pitch {} B", thousands(end.pitch)).expect("a String takes all");
     }
     text
 }
 
 fn extent(extent: ir::Extent) -> String {
     match (extent.width, extent.height, extent.depth) {
-        (width, 1, 1) => format!("{width} B"),
-        (width, height, 1) => format!("{height} rows of {width} B"),
-        (width, height, depth) => format!("{depth} slices of {height} rows of {width} B"),
+        (width, 1, 1) => format!("{} B", thousands(width)),
+        (width, height, 1) => format!("{} rows of {} B", thousands(height), thousands(width)),
+        (width, height, depth) => {
+            let [width, height, depth] = [width, height, depth].map(thousands);
+            format!("{depth} slices of {height} rows of {width} B")
+        }
     }
 }

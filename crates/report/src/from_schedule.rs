@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use phonograph_graph::{ComputeGraph, NodeId, Schedule, Space, Step, StreamId};
 
+use crate::from_graph::graphs_in;
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, Picture};
 use crate::skyline::{Block, Moment, Pool, Skyline};
 use crate::timeline::{Lane, Span, SpanAt, SpanIx, Timeline, Unit};
@@ -133,7 +134,9 @@ fn add_pools(
             order: order.clone(),
             ..Pool::default()
         });
-        pool.unshared = pool.unshared.saturating_add(buffer.bytes);
+        // Places begin at multiples of the alignment, shared or not.
+        let place = buffer.bytes.checked_next_multiple_of(buffer.align).unwrap_or(u64::MAX);
+        pool.unshared = pool.unshared.saturating_add(place);
         // A buffer that nothing names has a place but no life.
         if let Some(&(first, last)) = uses.get(&id) {
             let label = buffer.name.to_string();
@@ -154,15 +157,10 @@ fn add_pools(
                     add_pools(inner, planned, &inside, groups, pools);
                 }
                 // Numbers have to agree all the same.
-                None => *groups += count(inner),
+                None => *groups += graphs_in(inner),
             }
         }
     }
-}
-
-/// This graph and those inside.
-fn count(graph: &ComputeGraph) -> u32 {
-    1 + graph.nodes().iter().flat_map(|n| n.kind.inner_graphs()).map(count).sum::<u32>()
 }
 
 fn space(space: Space) -> String {

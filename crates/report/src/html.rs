@@ -6,6 +6,12 @@
 //! file. Positions are computed here, so that a browser only draws. Linear plus layout.
 
 mod data;
+mod served;
+
+pub use data::{EMBEDDED_EDGES, EMBEDDED_NODES};
+pub use served::{PictureAt, Question, Served};
+
+use data::Boxes;
 
 use crate::compare::Comparison;
 use crate::picture::{Picture, PictureError};
@@ -15,10 +21,14 @@ use crate::text::{capped, escape};
 use crate::timeline::{Timeline, TimelineError};
 
 const STYLE: &str = include_str!("html/page.css");
+/// How a page asks its server; one without leaves it out.
+const ASK: &str = include_str!("html/ask.js");
 /// In the order in which the parts use each other.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 9] = [
     include_str!("html/base.js"),
     include_str!("html/camera.js"),
+    include_str!("html/parts.js"),
+    include_str!("html/paint.js"),
     include_str!("html/graph.js"),
     include_str!("html/timeline.js"),
     include_str!("html/skyline.js"),
@@ -113,14 +123,22 @@ pub fn html(page: &Page) -> Result<String, PageError> {
 ///
 /// [`PageError`] if a section cannot be drawn.
 pub fn html_of(title: &str, pages: &[Page]) -> Result<String, PageError> {
-    let data = data::of(pages)?;
+    document(title, pages, Boxes::Inside)
+}
+
+fn document(title: &str, pages: &[Page], boxes: Boxes) -> Result<String, PageError> {
+    let data = data::of(pages, boxes)?;
+    let connect = match boxes {
+        Boxes::Inside => "",
+        Boxes::Served => "; connect-src 'self'",
+    };
     let mut out = String::with_capacity(data.len() + 100_000);
-    out.push_str(
+    out.push_str(&format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'unsafe-inline'\"><meta name=\"viewport\" content=\"width=device-width\">\
+         script-src 'unsafe-inline'{connect}\"><meta name=\"viewport\" content=\"width=device-width\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>",
-    );
+    ));
     escape(&mut out, &capped(title));
     out.push_str(&format!("</title><style>{}{STYLE}</style></head><body>\n", style::variables()));
     out.push_str(
@@ -129,7 +147,8 @@ pub fn html_of(title: &str, pages: &[Page]) -> Result<String, PageError> {
     );
     out.push_str(&data);
     out.push_str("</script>\n<script>(() => { 'use strict';\n");
-    for script in SCRIPTS {
+    let ask = (boxes == Boxes::Served).then_some(ASK);
+    for script in SCRIPTS.into_iter().take(1).chain(ask).chain(SCRIPTS.into_iter().skip(1)) {
         out.push_str(script);
     }
     out.push_str("})();</script>\n</body></html>\n");

@@ -13,6 +13,7 @@ mod from_schedule;
 pub mod html;
 pub mod layout;
 mod legend;
+mod levels;
 pub mod matching;
 pub mod perfetto;
 pub mod picture;
@@ -21,7 +22,7 @@ pub mod skyline;
 mod style;
 mod svg;
 pub mod terminal;
-mod text;
+pub mod text;
 pub mod timeline;
 
 pub use collapse::{MAX_EDGES, MAX_GROUPS, MAX_NODES};

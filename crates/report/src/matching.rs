@@ -1,18 +1,24 @@
 //! Which node of a graph each event of a profile was, and so what nodes cost.
 //!
-//! In: a graph and a [`Profile`]. Out: a [`Matching`]: for each replay found, the node of each event; what matched nothing
-//! is listed, on both sides. Events of one graph launch share a correlation number, so each such set is tried as a
-//! replay, and those that match most are kept; a trace without any is tried as one run.
+//! In: a graph and a [`Profile`]. Out: a [`Matching`]: for each replay found, the node of each event, also in child graphs
+//! and bodies; what matched nothing is listed, on both sides. Events of one graph launch share a correlation number, so
+//! each such set is tried as a replay, and those that match most are kept; a trace without any is tried as one run.
 //!
 //! Method: events are taken by start. An event is a node of its name and kind whose producers have all been matched: if
 //! possible one that follows what its stream did last, else the oldest. If there is none (a producer is missing in the
-//! trace), the oldest unmatched node of that name. Child graphs count as their nodes; bodies of conditionals, which may
-//! run any number of times, and host work, which runs elsewhere, are not matched. Linear but for sorting and ties.
+//! trace), the oldest unmatched node of that name. Child graphs count as their nodes. A body may run any number of times:
+//! it may begin once the producers of its conditional node are done, a loop's begins anew when an event asks for it, and
+//! it is over when something that follows the node has run. Where a name occurs outside bodies, too, events go to bodies
+//! as long as there are more of them left than nodes outside. Host work, which runs elsewhere, is not matched. Linear
+//! but for sorting, ties and bodies that begin anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
-use phonograph_graph::{ComputeGraph, MemcpyDir, NodeId, NodeKind, display_name};
+use phonograph_graph::{ComputeGraph, ConditionalKind, MemcpyDir, NodeId, NodeKind, display_name};
 
+use crate::compare::NodeAt;
+use crate::from_graph::inner_groups;
 use crate::picture::{GroupIx, NodeClass, NodeIx};
 use crate::profile::{DeviceEvent, Profile, Work};
 use crate::text::brief;
@@ -21,12 +27,15 @@ use crate::timeline::{Lane, Span, Timeline, Unit};
 /// What a profile says of a graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matching {
-    /// By node of the outermost graph: the median over the replays in which it was matched, in nanoseconds. A child
-    /// graph's is the sum of its nodes'.
+    /// By node of the outermost graph: the median over the replays in which it was matched, in nanoseconds. That of a
+    /// child graph or conditional is the sum of what ran inside.
     pub costs: Vec<Option<u64>>,
+    /// The same of nodes inside others, in groups as [`picture_of`](crate::picture_of()) numbers them: the median over
+    /// every time that one ran.
+    pub inner: BTreeMap<NodeAt, u64>,
     /// The replays, in the order of their starts.
     pub replays: Vec<Replay>,
-    /// Nodes that run on the device but were matched in no replay.
+    /// Nodes that run on the device but were matched in no replay; those in bodies need not run.
     pub unmatched_nodes: Vec<NodeId>,
     /// Names of events in those replays that matched no node, and how many.
     pub unmatched_events: BTreeMap<String, usize>,
@@ -34,11 +43,11 @@ pub struct Matching {
     pub other_events: usize,
 }
 
-/// One replay: its events, by start, with the outermost graph's node that each was.
+/// One replay: its events, by start, with the node that each was.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
     /// Places in [`Profile::events`], and nodes.
-    pub events: Vec<(usize, Option<NodeId>)>,
+    pub events: Vec<(usize, Option<NodeAt>)>,
 }
 
 impl Replay {
@@ -60,7 +69,7 @@ impl Replay {
                 },
                 start: event.start,
                 end: event.start + event.duration,
-                node: node.map(|id| (GroupIx(0), NodeIx(id.0))),
+                node,
                 critical: false,
             });
         }
@@ -100,14 +109,16 @@ pub fn find(graph: &ComputeGraph, profile: &Profile) -> Matching {
     let matched: Vec<(usize, Vec<Option<u32>>)> = launches
         .iter()
         .map(|events| {
-            let found = items.matched(events.iter().map(|&place| &profile.events[place]));
+            let events: Vec<_> = events.iter().map(|&place| &profile.events[place]).collect();
+            let found = items.matched(&events);
             (found.iter().flatten().count(), found)
         })
         .collect();
     let most = matched.iter().map(|(count, _)| *count).max().unwrap_or(0);
 
-    let mut all = Matching { costs: vec![None; graph.node_count()], ..Matching::default() };
-    let mut times: Vec<Vec<u64>> = vec![Vec::new(); graph.node_count()];
+    let mut all = Matching::default();
+    // Of each node: how long it took, each time.
+    let mut times: BTreeMap<NodeAt, Vec<u64>> = BTreeMap::new();
     let mut known = vec![false; items.all.len()];
     all.other_events = profile.events.len();
     for (events, (count, found)) in launches.iter().zip(matched) {
@@ -115,31 +126,43 @@ pub fn find(graph: &ComputeGraph, profile: &Profile) -> Matching {
             continue;
         }
         all.other_events -= events.len();
-        let mut sums: BTreeMap<NodeId, u64> = BTreeMap::new();
+        let mut sums: BTreeMap<NodeAt, u64> = BTreeMap::new();
         let mut replay = Replay::default();
         for (&place, item) in events.iter().zip(found) {
             let event = &profile.events[place];
-            let node = item.map(|item| items.all[item as usize].node);
+            let node = item.map(|item| &items.all[item as usize]);
             match (item, node) {
                 (Some(item), Some(node)) => {
                     known[item as usize] = true;
-                    *sums.entry(node).or_default() += event.duration;
+                    times.entry(node.at).or_default().push(event.duration);
+                    let mut around = node.inside;
+                    while let Some(owner) = around.map(|owner| &items.owners[owner as usize]) {
+                        *sums.entry(owner.at).or_default() += event.duration;
+                        around = owner.inside;
+                    }
                 }
                 _ => *all.unmatched_events.entry(event.name.clone()).or_default() += 1,
             }
-            replay.events.push((place, node));
+            replay.events.push((place, node.map(|node| node.at)));
         }
         for (node, sum) in sums {
-            times[node.index()].push(sum);
+            times.entry(node).or_default().push(sum);
         }
         all.replays.push(replay);
     }
-    for (cost, times) in all.costs.iter_mut().zip(&mut times) {
+    all.costs = vec![None; graph.node_count()];
+    for ((group, node), mut times) in times {
         times.sort_unstable();
-        *cost = times.get(times.len() / 2).copied();
+        let median = times[times.len() / 2];
+        if group == GroupIx(0) {
+            all.costs[node.index()] = Some(median);
+        } else {
+            all.inner.insert((group, node), median);
+        }
     }
-    let missing = items.all.iter().zip(known).filter(|(item, known)| item.key.is_some() && !known);
-    let missing: BTreeSet<NodeId> = missing.map(|(item, _)| item.node).collect();
+    let missing = items.all.iter().zip(known);
+    let missing = missing.filter(|(item, known)| item.key.is_some() && !item.optional && !known);
+    let missing: BTreeSet<NodeId> = missing.map(|(item, _)| items.outermost(item)).collect();
     all.unmatched_nodes = missing.into_iter().collect();
     all
 }
@@ -147,34 +170,60 @@ pub fn find(graph: &ComputeGraph, profile: &Profile) -> Matching {
 /// A name and kind that events and nodes have in common.
 type Key = u32;
 
-/// One thing that may have run: a node, of the outermost graph or a child, or a point that only orders others.
+/// One thing that may have run: a node at any depth, or a point that only orders others.
 struct Item {
-    /// The node of the outermost graph.
-    node: NodeId,
+    at: NodeAt,
+    /// The child graph or conditional that it is in.
+    inside: Option<u32>,
     /// What its event would be called; nothing for what leaves no event.
     key: Option<Key>,
+    /// It is in a body, so it may run any number of times.
+    optional: bool,
+    /// The bodies that may begin when it is done.
+    bodies: Option<u32>,
     after: Vec<u32>,
     producers: u32,
 }
 
+/// A node that holds graphs.
+struct Owner {
+    at: NodeAt,
+    inside: Option<u32>,
+}
+
+/// The bodies of a conditional node.
+struct Bodies {
+    loops: bool,
+    /// Where they begin.
+    begin: Vec<u32>,
+    /// All their items, inner bodies included.
+    items: Range<u32>,
+}
+
+#[derive(Default)]
 struct Items {
     all: Vec<Item>,
+    owners: Vec<Owner>,
+    bodies: Vec<Bodies>,
     keys: HashMap<String, Key>,
     /// The key of a kernel by its name without template arguments, where only one has that name.
     bases: HashMap<String, Option<Key>>,
-    /// Items of each key, producers first.
+    /// Items of each key that are in no body, producers first.
     by_key: Vec<Vec<u32>>,
+}
+
+/// Where a graph that is being added lies.
+#[derive(Clone, Copy)]
+struct Within {
+    group: GroupIx,
+    inside: Option<u32>,
+    optional: bool,
 }
 
 impl Items {
     fn new(graph: &ComputeGraph) -> Self {
-        let mut items = Items {
-            all: Vec::new(),
-            keys: HashMap::new(),
-            bases: HashMap::new(),
-            by_key: Vec::new(),
-        };
-        items.add(graph, None);
+        let mut items = Items::default();
+        items.add(graph, Within { group: GroupIx(0), inside: None, optional: false });
         for item in 0..items.all.len() {
             for next in items.all[item].after.clone() {
                 items.all[next as usize].producers += 1;
@@ -183,18 +232,50 @@ impl Items {
         items
     }
 
+    /// The node of the outermost graph that an item is, or is in.
+    fn outermost(&self, item: &Item) -> NodeId {
+        let (mut at, mut inside) = (item.at, item.inside);
+        while let Some(owner) = inside.map(|owner| &self.owners[owner as usize]) {
+            (at, inside) = (owner.at, owner.inside);
+        }
+        NodeId(at.1.0)
+    }
+
     /// Adds a graph; the places where it begins and ends. Recursive over nesting, which building a graph bounds.
-    fn add(&mut self, graph: &ComputeGraph, inside: Option<NodeId>) -> (u32, u32) {
-        let begin = self.push(inside.unwrap_or(NodeId(0)), None);
+    fn add(&mut self, graph: &ComputeGraph, within: Within) -> (u32, u32) {
+        let groups = inner_groups(graph, within.group);
+        let begin = self.push((within.group, NodeIx(0)), within, None);
         let mut ends: Vec<(u32, u32)> = vec![(0, 0); graph.node_count()];
         let mut last = vec![begin];
         for &id in graph.topological_order() {
-            let node = inside.unwrap_or(id);
+            let at = (within.group, NodeIx(id.0));
+            let own = |items: &mut Self| {
+                items.owners.push(Owner { at, inside: within.inside });
+                Some(items.owners.len() as u32 - 1)
+            };
             let place = match &graph.node(id).kind {
-                NodeKind::Child(child) => self.add(child, Some(node)),
+                NodeKind::Child(child) => {
+                    let inside = own(self);
+                    self.add(child, Within { group: groups[&id][0], inside, ..within })
+                }
+                NodeKind::Conditional(conditional) => {
+                    let item = self.push(at, within, None);
+                    let inside = own(self);
+                    let first = self.all.len() as u32;
+                    let begin =
+                        conditional.bodies.iter().zip(&groups[&id]).map(|(body, &group)| {
+                            self.add(body, Within { group, inside, optional: true }).0
+                        });
+                    let begin = begin.collect();
+                    let items = first..self.all.len() as u32;
+                    let loops = conditional.kind == ConditionalKind::While;
+                    self.all[item as usize].bodies = Some(self.bodies.len() as u32);
+                    self.bodies.push(Bodies { loops, begin, items });
+                    (item, item)
+                }
                 kind => {
                     let key = self.key(kind);
-                    let item = self.push(node, key);
+                    let item = self.push(at, within, key);
                     (item, item)
                 }
             };
@@ -211,19 +292,21 @@ impl Items {
                 last.push(place.1);
             }
         }
-        let end = self.push(inside.unwrap_or(NodeId(0)), None);
+        let end = self.push((within.group, NodeIx(0)), within, None);
         for item in last {
             self.all[item as usize].after.push(end);
         }
         (begin, end)
     }
 
-    fn push(&mut self, node: NodeId, key: Option<Key>) -> u32 {
+    fn push(&mut self, at: NodeAt, within: Within, key: Option<Key>) -> u32 {
         let place = self.all.len() as u32;
-        if let Some(key) = key {
+        let Within { inside, optional, .. } = within;
+        if let Some(key) = key.filter(|_| !optional) {
             self.by_key[key as usize].push(place);
         }
-        self.all.push(Item { node, key, after: Vec::new(), producers: 0 });
+        let (after, bodies) = (Vec::new(), None);
+        self.all.push(Item { at, inside, key, optional, bodies, after, producers: 0 });
         place
     }
 
@@ -268,19 +351,24 @@ impl Items {
     }
 
     /// For each event of one replay, the item that it was.
-    fn matched<'a>(&self, events: impl Iterator<Item = &'a DeviceEvent>) -> Vec<Option<u32>> {
+    fn matched(&self, events: &[&DeviceEvent]) -> Vec<Option<u32>> {
+        let keys: Vec<Option<Key>> = events.iter().map(|event| self.key_of(event)).collect();
         let mut run = Run {
             items: self,
             waiting: self.all.iter().map(|item| item.producers).collect(),
             done: vec![false; self.all.len()],
             ready: vec![BTreeSet::new(); self.by_key.len()],
             oldest: vec![0; self.by_key.len()],
+            surplus: self.by_key.iter().map(|nodes| -(nodes.len() as i64)).collect(),
+            open: BTreeSet::new(),
         };
+        for key in keys.iter().flatten() {
+            run.surplus[*key as usize] += 1;
+        }
         run.release(vec![0]);
         let mut last: HashMap<i64, u32> = HashMap::new();
-        let matched = events.map(|event| {
-            let key = self.key_of(event)?;
-            let item = run.take(key, last.get(&event.stream).copied())?;
+        let matched = events.iter().zip(keys).map(|(event, key)| {
+            let item = run.take(key?, last.get(&event.stream).copied())?;
             last.insert(event.stream, item);
             Some(item)
         });
@@ -297,19 +385,28 @@ struct Run<'a> {
     ready: Vec<BTreeSet<u32>>,
     /// How many items of each key, from the oldest on, are done for certain.
     oldest: Vec<usize>,
+    /// By key: how many more events are left than items outside bodies.
+    surplus: Vec<i64>,
+    /// Bodies that may run now.
+    open: BTreeSet<u32>,
 }
 
 impl Run<'_> {
     /// Items whose producers are all done: those that leave an event become ready, others are done at once.
     fn release(&mut self, mut todo: Vec<u32>) {
         while let Some(item) = todo.pop() {
-            let Item { key, after, .. } = &self.items.all[item as usize];
+            let Item { key, after, bodies, .. } = &self.items.all[item as usize];
             match key {
                 Some(key) if !self.done[item as usize] => {
                     self.ready[*key as usize].insert(item);
                     continue;
                 }
                 _ => self.done[item as usize] = true,
+            }
+            if let Some(bodies) = *bodies {
+                self.close(bodies);
+                self.open.insert(bodies);
+                todo.extend(&self.items.bodies[bodies as usize].begin);
             }
             for &next in after {
                 self.waiting[next as usize] -= 1;
@@ -320,27 +417,112 @@ impl Run<'_> {
         }
     }
 
-    fn take(&mut self, key: Key, before: Option<u32>) -> Option<u32> {
-        let ready = &self.ready[key as usize];
-        let follows = before.and_then(|before| {
-            let after = &self.items.all[before as usize].after;
-            after.iter().copied().filter(|next| ready.contains(next)).min()
-        });
-        let item = follows.or_else(|| ready.first().copied()).or_else(|| {
-            let all = &self.items.by_key[key as usize];
-            let oldest = &mut self.oldest[key as usize];
-            while all.get(*oldest).is_some_and(|&item| self.done[item as usize]) {
-                *oldest += 1;
+    /// Takes bodies back to where nothing in them has run, and those inside them.
+    fn close(&mut self, bodies: u32) {
+        for item in self.items.bodies[bodies as usize].items.clone() {
+            let Item { key, producers, bodies, .. } = &self.items.all[item as usize];
+            self.waiting[item as usize] = *producers;
+            self.done[item as usize] = false;
+            if let Some(key) = key {
+                self.ready[*key as usize].remove(&item);
             }
-            all.get(*oldest).copied()
-        })?;
+            if let Some(bodies) = bodies {
+                self.open.remove(bodies);
+            }
+        }
+        self.open.remove(&bodies);
+    }
+
+    fn take(&mut self, key: Key, before: Option<u32>) -> Option<u32> {
+        let bodies_first = self.surplus[key as usize] > 0;
+        let item = self
+            .ready_item(key, before, bodies_first)
+            .or_else(|| bodies_first.then(|| self.begin_anew(key)).flatten())
+            .or_else(|| self.ready_item(key, before, !bodies_first))
+            .or_else(|| self.oldest_item(key));
+        if item.is_none_or(|item| self.items.all[item as usize].optional) {
+            self.surplus[key as usize] -= 1;
+        }
+        let item = item?;
         let was_ready = self.ready[key as usize].remove(&item);
         self.done[item as usize] = true;
+        // What follows a conditional node has run: its bodies are over.
+        for bodies in self.open.clone() {
+            let inside = self.items.bodies[bodies as usize].items.contains(&item);
+            if !inside && self.follows(item, bodies) {
+                self.close(bodies);
+            }
+        }
         // One that was taken before its producers releases what follows when they are done.
         if was_ready {
             self.release(vec![item]);
         }
         Some(item)
+    }
+
+    /// A ready item, in a body or in none: one that follows what the stream did last, else the oldest.
+    fn ready_item(&self, key: Key, before: Option<u32>, optional: bool) -> Option<u32> {
+        let ready = &self.ready[key as usize];
+        let fits = |item: &u32| self.items.all[*item as usize].optional == optional;
+        let follows = before.and_then(|before| {
+            let after = &self.items.all[before as usize].after;
+            after.iter().copied().filter(|next| ready.contains(next)).filter(fits).min()
+        });
+        follows.or_else(|| ready.iter().copied().find(fits))
+    }
+
+    /// An item at the beginning of a loop's body that has run before: the loop runs on.
+    fn begin_anew(&mut self, key: Key) -> Option<u32> {
+        let items = self.items;
+        // Inner loops first.
+        for &bodies in self.open.clone().iter().rev() {
+            let Bodies { loops, begin, items: range } = &items.bodies[bodies as usize];
+            let holds = |item: u32| items.all[item as usize].key == Some(key);
+            if !loops || !range.clone().any(holds) {
+                continue;
+            }
+            self.close(bodies);
+            self.open.insert(bodies);
+            self.release(begin.clone());
+            let found = self.ready[key as usize].iter().copied().find(|item| range.contains(item));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// The oldest item outside bodies that is not done, whatever it waits for.
+    fn oldest_item(&mut self, key: Key) -> Option<u32> {
+        let all = &self.items.by_key[key as usize];
+        let oldest = &mut self.oldest[key as usize];
+        while all.get(*oldest).is_some_and(|&item| self.done[item as usize]) {
+            *oldest += 1;
+        }
+        all.get(*oldest).copied()
+    }
+
+    /// Whether an item comes after a conditional node with only such in between as leave no event.
+    fn follows(&self, item: u32, bodies: u32) -> bool {
+        let mut seen = BTreeSet::new();
+        let begins = self.items.bodies[bodies as usize].items.start;
+        // The node's own item stands before those of its bodies.
+        let mut todo = vec![begins - 1];
+        while let Some(at) = todo.pop() {
+            for &next in &self.items.all[at as usize].after {
+                let Item { key, bodies, .. } = &self.items.all[next as usize];
+                if next == item {
+                    return true;
+                }
+                if key.is_none() && seen.insert(next) {
+                    todo.push(next);
+                    if let Some(bodies) = bodies {
+                        todo.extend(&self.items.bodies[*bodies as usize].begin);
+                    }
+                }
+            }
+        }
+        false
     }
 }
 

@@ -40,6 +40,10 @@ index! {
     EdgeIx
 }
 index! {
+    /// A buffer: its position in [`Group::buffers`].
+    BufferIx
+}
+index! {
     /// A stream, thread or other row that work runs on.
     LaneIx
 }
@@ -76,6 +80,8 @@ pub struct Group {
     pub nodes: Vec<Node>,
     /// The edges; they must not form a cycle.
     pub edges: Vec<Edge>,
+    /// Names of the buffers that edges are there for.
+    pub buffers: Vec<String>,
 }
 
 impl Group {
@@ -193,7 +199,7 @@ impl NodeClass {
             NodeClass::Free => "free",
             NodeClass::Child => "child",
             NodeClass::Conditional => "conditional",
-            NodeClass::Summary => "summary",
+            NodeClass::Summary => "box",
         }
     }
 }
@@ -224,12 +230,57 @@ pub struct Edge {
     pub critical: bool,
     /// Added by memory planning because two buffers share bytes.
     pub reuse: bool,
+    /// The data that asks for it, if it is known to.
+    pub why: Option<Why>,
+}
+
+/// The data that asks for an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Why {
+    /// What both ends do with it.
+    pub hazard: Hazard,
+    /// The buffer that it lies in: its position in [`Group::buffers`].
+    pub buffer: BufferIx,
+}
+
+/// What the two ends of an edge do with the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hazard {
+    /// The consumer reads what the producer writes.
+    ReadAfterWrite,
+    /// The consumer writes what the producer writes.
+    WriteAfterWrite,
+    /// The consumer writes what the producer reads.
+    WriteAfterRead,
+}
+
+impl Hazard {
+    /// Every hazard, the strongest first.
+    pub const ALL: [Hazard; 3] =
+        [Hazard::ReadAfterWrite, Hazard::WriteAfterWrite, Hazard::WriteAfterRead];
+
+    /// What it says of a buffer, which `{}` stands for.
+    pub fn words(self) -> &'static str {
+        match self {
+            Hazard::ReadAfterWrite => "the second reads {}, which the first writes",
+            Hazard::WriteAfterWrite => "both write {}",
+            Hazard::WriteAfterRead => "the second writes {}, which the first reads",
+        }
+    }
 }
 
 impl Edge {
     /// A full dependency without flags.
     pub fn new(from: NodeIx, to: NodeIx) -> Self {
-        Edge { from, to, style: EdgeStyle::Full, redundant: false, critical: false, reuse: false }
+        Edge {
+            from,
+            to,
+            style: EdgeStyle::Full,
+            redundant: false,
+            critical: false,
+            reuse: false,
+            why: None,
+        }
     }
 }
 
@@ -268,6 +319,18 @@ pub enum PictureError {
         group: GroupIx,
         /// One cycle, each node before the one that depends on it.
         nodes: Vec<NodeIx>,
+    },
+    /// An edge names a buffer that its group does not have.
+    #[error("group {group}, edge {edge}: there is no buffer {buffer}, the group has {buffers}")]
+    MissingBuffer {
+        /// The group.
+        group: GroupIx,
+        /// The edge.
+        edge: EdgeIx,
+        /// The buffer that is missing.
+        buffer: BufferIx,
+        /// How many buffers the group has.
+        buffers: usize,
     },
     /// More nodes, edges or groups than indices can name.
     #[error("group {group} has more than {limit} nodes or edges")]
@@ -311,6 +374,15 @@ impl Picture {
                 }
             }
             for (e, edge) in group.edges.iter().enumerate() {
+                let buffers = group.buffers.len();
+                if let Some(why) = edge.why.filter(|why| why.buffer.index() >= buffers) {
+                    return Err(PictureError::MissingBuffer {
+                        group: ix,
+                        edge: EdgeIx(e as u32),
+                        buffer: why.buffer,
+                        buffers,
+                    });
+                }
                 for node in [edge.from, edge.to] {
                     if node.index() >= group.nodes.len() {
                         return Err(PictureError::MissingNode {

@@ -6,9 +6,10 @@
 use std::fmt::Write as _;
 
 use crate::layout::Size;
-use crate::picture::{GroupIx, NodeIx, index};
-use crate::svg::{Fragment, MARGIN, at, document, text};
-use crate::text::{bytes, capped, count, elide, escape, num};
+use crate::picture::{GroupIx, LaneIx, NodeIx, index};
+use crate::style;
+use crate::svg::{Fragment, MARGIN, SANS_WIDTH, at, document, text};
+use crate::text::{bytes, capped, columns, count, elide, escape, num, thousands};
 
 index! {
     /// A moment of a pool: a place in [`Pool::order`].
@@ -88,8 +89,9 @@ pub enum SkylineError {
     },
 }
 
-const PLOT: Size = Size { width: 1_100.0, height: 380.0 };
-const NAMES: f64 = 90.0;
+/// As wide as a timeline, so that both stand one below the other.
+const PLOT: Size = Size { width: 1_200.0, height: 380.0 };
+const NAMES: f64 = 170.0;
 const CHAR: f64 = 6.35;
 /// Blocks drawn one by one.
 pub const MAX_BLOCKS: usize = 20_000;
@@ -193,7 +195,7 @@ pub(crate) fn draw(skyline: &Skyline) -> Result<Fragment, SkylineError> {
         y += PLOT.height + 70.0;
     }
     if skyline.pools.is_empty() {
-        text(&mut body, "s", 0.0, 14.0, "There are no internal buffers.");
+        text(&mut body, "s", 0.0, 14.0, "This graph has no buffers of its own to place.");
         y = 24.0;
     }
     Ok(Fragment { body, size: Size { width: NAMES + PLOT.width + 20.0, height: y } })
@@ -222,32 +224,34 @@ fn draw_pool(out: &mut String, pool: &Pool) {
             num(y),
             num(NAMES + PLOT.width)
         ));
-        text(out, "s", 0.0, y + 4.0, &bytes(mark));
+        let label = bytes(mark);
+        text(out, "s", NAMES - 8.0 - columns(&label) as f64 * 6.6, y + 4.0, &label);
     }
-    for block in pool.blocks.iter().take(MAX_BLOCKS) {
+    for (b, block) in pool.blocks.iter().take(MAX_BLOCKS).enumerate() {
         let x = NAMES + f64::from(block.first.0) * unit_x;
         let width = (f64::from(block.last.0 - block.first.0) + 1.0) * unit_x;
         let height = block.bytes as f64 * unit_y;
         let y = height_of(block.offset) - height;
         let tip = format!(
-            "{}\n{} at {}\nlives from moment {} to {}",
+            "{}\n{} at byte {}\nlives from moment {} to {}",
             capped(&block.label),
             bytes(block.bytes),
-            block.offset,
+            thousands(block.offset),
             block.first,
             block.last
         );
-        out.push_str("<g class=\"sp k-alloc\"><title>");
+        out.push_str("<g class=\"sp bl\"><title>");
         escape(out, &tip);
         out.push_str(&format!(
-            "</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+            "</title><rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+            style::lane_class(LaneIx(b as u32)),
             num(x),
             num(y),
             num(width.max(0.5)),
             num(height.max(0.5))
         ));
         let room = ((width - 6.0) / CHAR).max(0.0) as usize;
-        if room >= 4 && height >= 11.0 {
+        if room >= columns(&block.label).min(9) && height >= 11.0 {
             let label = elide(&block.label, room.min(40));
             text(out, "d", x + 3.0, y + height.min(16.0) / 2.0 + 4.0, &label);
         }
@@ -261,7 +265,11 @@ fn draw_pool(out: &mut String, pool: &Pool) {
             .expect("a String takes all");
     }
     if !line.is_empty() {
-        out.push_str(&format!("<path class=\"e l-crit\" d=\"{line}\"/>"));
+        // Where moments are narrow a heavy line would hide what it is about.
+        let width = num((unit_x / 6.0).clamp(0.7, 2.0));
+        out.push_str(&format!(
+            "<path class=\"e l-crit\" style=\"stroke-width:{width}\" d=\"{line}\"/>"
+        ));
     }
     let mut lines = vec![(pool.bytes, "l-red")];
     lines.extend(pool.bound.iter().map(|(bound, _)| (*bound, "l-prog")));
@@ -272,6 +280,20 @@ fn draw_pool(out: &mut String, pool: &Pool) {
             num(height_of(level)),
             num(NAMES + PLOT.width)
         ));
+    }
+    let mut x = NAMES + PLOT.width;
+    for (class, words) in [("l-crit", "bytes in use"), ("l-prog", "at least"), ("l-red", "pool")] {
+        if class == "l-prog" && pool.bound.is_none() {
+            continue;
+        }
+        x -= columns(words) as f64 * SANS_WIDTH + 52.0;
+        let y = bottom + 12.0;
+        out.push_str(&format!(
+            "<path class=\"m {class}\" d=\"M{0} {1}h24v2h-24z\"/>",
+            num(x),
+            num(y)
+        ));
+        text(out, "s", x + 30.0, y + 4.0, words);
     }
     let mut note = format!("{} in the order of issue", count(pool.order.len(), "moment"));
     if let Some(hidden) = pool.blocks.len().checked_sub(MAX_BLOCKS).filter(|&n| n > 0) {

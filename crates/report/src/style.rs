@@ -145,7 +145,8 @@ pub(crate) fn sheet() -> String {
          .pg .n rect{{stroke-width:1.2}}.pg .n.crit rect.b{{stroke-width:2.8}}\
          .pg .n.off{{opacity:.5}}.pg .n.off rect.b{{stroke-dasharray:4 3}}.pg .n.off .t{{text-decoration:line-through}}\
          .pg .e{{fill:none}}.pg .frame{{fill:none;stroke-width:1;stroke-dasharray:5 4}}\
-         .pg .sp rect{{stroke-width:.6}}.pg .sp.thin rect{{stroke:none}}.pg .grid{{stroke-width:1}}"
+         .pg .sp rect{{stroke-width:.6}}.pg .sp .l-crit{{stroke-width:2}}.pg .sp.thin rect{{stroke:none}}\
+         .pg .bl rect{{fill-opacity:.3}}.pg .grid{{stroke-width:1}}"
     );
     for line in Line::ALL {
         let class = line.class();
@@ -178,14 +179,15 @@ fn scheme(css: &mut String, dark: usize) {
         // A span too thin for a border shows the border's colour, which stands out from the background.
         css.push_str(&format!(".pg .thin.{name} rect{{fill:{border}}}"));
     }
-    css.push_str(&format!(".pg .n.crit rect.b{{stroke:{}}}", Line::Critical.colours()[dark]));
+    let critical = Line::Critical.colours()[dark];
+    css.push_str(&format!(".pg .n.crit rect.b{{stroke:{critical}}}"));
     for line in Line::ALL {
         let (class, colour) = (line.class(), line.colours()[dark]);
         css.push_str(&format!(".pg .e.{class}{{stroke:{colour}}}.pg .m.{class}{{fill:{colour}}}"));
     }
     for (i, colours) in LANES.iter().enumerate() {
         css.push_str(&format!(
-            ".pg .n rect.ln{i},.pg rect.ln{i}{{fill:{};stroke:none}}",
+            ".pg .n rect.ln{i},.pg rect.ln{i}{{fill:{0};stroke:none}}.pg .bl rect.ln{i}{{stroke:{0}}}",
             colours[dark]
         ));
     }

@@ -55,13 +55,21 @@ fn columns_of(c: char) -> usize {
 }
 
 /// Columns that a text takes in a fixed-width font.
-pub(crate) fn columns(text: &str) -> usize {
+///
+/// ```
+/// assert_eq!(phonograph_report::text::columns("核 a"), 4);
+/// ```
+pub fn columns(text: &str) -> usize {
     text.chars().map(columns_of).sum()
 }
 
 /// One line of at most `limit` columns: line breaks become spaces, the middle of a longer text `…`, since both the
 /// beginning (the name) and the end (the template arguments, the launch shape) tell kernels apart.
-pub(crate) fn elide(text: &str, limit: usize) -> String {
+///
+/// ```
+/// assert_eq!(phonograph_report::text::elide("gemm_128x64_nn", 10), "gemm_1…_nn");
+/// ```
+pub fn elide(text: &str, limit: usize) -> String {
     let flat = |c: char| {
         if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }
     };
@@ -177,9 +185,30 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{} {}", num(value), UNITS[unit - 1])
 }
 
+/// A number with commas between its thousands.
+///
+/// ```
+/// assert_eq!(phonograph_report::text::thousands(1_234_567), "1,234,567");
+/// ```
+pub fn thousands(n: impl ToString) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 /// A count with its noun, in the plural where it needs one.
-pub(crate) fn count(n: usize, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+///
+/// ```
+/// assert_eq!(phonograph_report::text::count(2_000, "node"), "2,000 nodes");
+/// ```
+pub fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", thousands(n)) }
 }
 
 #[cfg(test)]
@@ -225,6 +254,13 @@ mod tests {
             ("ns::核心<ns::x>", "核心", "<x>"),
         ] {
             assert_eq!(brief(name), (base.to_owned(), arguments.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        for (n, want) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(thousands(n), want);
         }
     }
 

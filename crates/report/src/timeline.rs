@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use crate::layout::Size;
 use crate::legend::{Used, legend};
 use crate::picture::{GroupIx, LaneIx, NodeClass, NodeIx, index};
-use crate::style;
+use crate::style::{self, Line};
 use crate::svg::{Fragment, MARGIN, at, document, text};
-use crate::text::{capped, count, elide, escape, num};
+use crate::text::{capped, columns, count, elide, escape, num, thousands};
 
 index! {
     /// A span: its position in [`Lane::spans`].
@@ -211,6 +211,9 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
             for &s in row {
                 let span = &lane.spans[s.index()];
                 used.classes.insert(span.class);
+                if span.critical {
+                    used.lines.insert(Line::Critical);
+                }
                 let x0 = (span.start - first) as f64 * scale;
                 let x1 = (span.end - first) as f64 * scale;
                 match pieces.last_mut() {
@@ -237,6 +240,11 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
 
     let mut out = String::new();
     let step = step(length);
+    let axis = match timeline.unit {
+        Unit::Nanoseconds => "time",
+        Unit::Steps => "step",
+    };
+    text(&mut out, "s", 0.0, AXIS - 10.0, axis);
     // An axis of one nanosecond or so has few ticks; none beyond the end is drawn.
     for k in 0..=length / step {
         let x = NAMES + (k * step) as f64 * scale;
@@ -261,12 +269,15 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
     out.push_str(&body);
     let mut notes = Vec::new();
     if range.is_none() {
-        notes.push("There are no spans.".to_owned());
+        notes.push("Nothing runs here: the graph has no nodes.".to_owned());
     }
     if merged > 0 {
         notes.push(format!(
-            "{total} spans are too many to draw one by one (the limit is {MAX_SPANS}): {merged} are drawn as one with \
-             a neighbour nearer than half a pixel."
+            "{} are too many to draw one by one (the limit is {}): {} are drawn as one with a neighbour nearer than half \
+             a pixel.",
+            count(total, "span"),
+            thousands(MAX_SPANS),
+            thousands(merged),
         ));
     }
     for note in notes {
@@ -297,9 +308,6 @@ impl Piece<'_> {
         if width < 3.0 {
             out.push_str(" thin");
         }
-        if self.span.critical {
-            out.push_str(" crit");
-        }
         out.push_str("\"><title>");
         if self.count > 1 {
             out.push_str(&format!("{} drawn as one, the first:\n", count(self.count, "span")));
@@ -322,8 +330,13 @@ impl Piece<'_> {
             num(ROW - 4.0),
             if width > 6.0 { 2 } else { 0 }
         ));
+        if self.span.critical {
+            // An underline: borders of many thin neighbours would be all there is to see.
+            let (x, y) = (num(NAMES + self.x0), num(top + ROW - 3.0));
+            out.push_str(&format!("<path class=\"e l-crit\" d=\"M{x} {y}h{}\"/>", num(width)));
+        }
         let room = ((width - 8.0) / CHAR) as usize;
-        if room >= 6 {
+        if room >= columns(&self.span.label).min(9) {
             let label = elide(&self.span.label, room.min(60));
             text(out, "d", NAMES + self.x0 + 4.0, top + 14.5, &label);
         }
@@ -392,7 +405,7 @@ fn step(length: u64) -> u64 {
 /// A time on an axis with ticks every `step` nanoseconds: the unit is that of the step.
 fn time(ns: u64, step: u64, counted: Unit) -> String {
     if ns == 0 || counted == Unit::Steps {
-        return ns.to_string();
+        return thousands(ns);
     }
     let (unit, name) = unit(step.saturating_mul(10));
     decimal(ns, unit) + name

@@ -32,17 +32,17 @@ fn fragmentation_is_reported_by_class() {
     assert_eq!((report.free_bytes, report.guarded_free_bytes), (16 * 1024, 0));
     assert_eq!(report.internal_fragmentation(), 24.0 / 1024.0);
     assert_eq!(report.external_fragmentation(), 0.25);
-    pools.guard(page);
+    pools.guard(page, None);
     let report = pools.report()[&(on, class)];
     assert_eq!((report.free_bytes, report.guarded_free_bytes), (0, 16 * 1024));
     assert_eq!(pools.take(on, class, 1000), None);
-    pools.unguard(page);
+    pools.unguard(page, None);
     for slice in slices {
         pools.give_back(slice, 1000);
     }
     assert_eq!(pools.report()[&(on, class)].external_fragmentation(), 1.0);
     assert_eq!(pools.trim(|stream| stream == on), []);
-    assert_eq!(pools.trim(|_| false), [(class, ())]);
+    assert_eq!(pools.trim(|_| false), [(page, class, ())]);
     assert!(pools.report().is_empty());
 }
 
@@ -85,13 +85,13 @@ fn any_calls_keep_slices_apart_and_the_books_right() {
                 }
                 7 if !pages.is_empty() => {
                     let page = *u.choose(&pages)?;
-                    pools.guard(page);
+                    pools.guard(page, None);
                     *guards.entry(page).or_default() += 1;
                 }
                 8 if !guards.is_empty() => {
                     let at = u.choose_index(guards.len())?;
                     let page = *guards.keys().nth(at).unwrap();
-                    pools.unguard(page);
+                    pools.unguard(page, None);
                     let left = guards[&page] - 1;
                     if left == 0 {
                         guards.remove(&page)

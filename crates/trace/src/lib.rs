@@ -19,6 +19,7 @@ mod function;
 mod ids;
 pub mod limits;
 mod line;
+pub mod live;
 mod names;
 pub mod recording;
 mod result;

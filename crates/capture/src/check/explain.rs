@@ -2,7 +2,7 @@
 
 use phonograph_trace::{Call, EventId, Function, MemoryId, Mode, Script, Stream, ThreadId};
 
-use super::finding::{Finding, Severity, Span};
+use super::finding::{self, Finding, Severity, Span};
 use super::unjoined::{LOOSE, joins, streams_of};
 use crate::model::{
     CallIndex, Cause, Class, Evidence, PathStep, Refusal, Role, Rule, Victim, class,
@@ -64,7 +64,7 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
     let (fault, help) = fault(&words, call, refusal);
     let title = format!(
         "`{}` answers {} ({}): {fault}",
-        script.words(call),
+        finding::words(script, call),
         refusal.result,
         refusal.result.0
     );

@@ -74,9 +74,8 @@ pub struct Span {
 
 impl Span {
     pub(super) fn new(script: &Script, call: CallIndex, label: impl Into<String>) -> Self {
-        // Without what was observed: findings say that themselves.
-        let source = Call { result: None, ..script.calls[call.index()].clone() };
-        Self { call, words: script.words(&source), place: source.place, label: label.into() }
+        let source = &script.calls[call.index()];
+        Self { call, words: words(script, source), place: source.place, label: label.into() }
     }
 
     /// Where the call stands, in words.
@@ -86,4 +85,9 @@ impl Span {
             None => self.call.to_string(),
         }
     }
+}
+
+/// A call in words, without what was observed: findings say that themselves.
+pub(super) fn words(script: &Script, call: &Call) -> String {
+    script.words(&Call { result: None, ..call.clone() })
 }

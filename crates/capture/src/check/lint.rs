@@ -11,14 +11,15 @@
 //! | W7 | one executable graph launched on two streams |
 //! | W8 | a capture that is never ended |
 //! | W9 | a node in the body of a conditional that no body can hold, before anything instantiates it |
+//! | W10 | work on a stream that takes no part in a capture, by the thread that captures: it runs now and is left out of the graph |
 
 use std::collections::BTreeSet;
 
-use phonograph_trace::{Call, EventId, Function, GraphId, MemoryId, Script, Stream};
+use phonograph_trace::{Call, EventId, Function, GraphId, MemoryId, Script, Stream, ThreadId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::explain::{BODY_HELP, Words};
-use super::finding::{Finding, Severity, Span};
+use super::finding::{self, Finding, Severity, Span};
 use crate::model::{CallIndex, Class, Effect, NodeKind, Outcome, PathStep, Rule, Victim, class};
 
 /// Calls that a warning shows one by one.
@@ -161,7 +162,7 @@ impl<'a> Lint<'a> {
         let words = Words { script: self.script };
         let title = format!(
             "`{}` puts a node into the body of a conditional that none can hold: {}",
-            self.script.words(&self.script.calls[last.call.index()]),
+            finding::words(self.script, &self.script.calls[last.call.index()]),
             words.path(path)
         );
         let holder = |step: &PathStep| {
@@ -199,14 +200,16 @@ impl<'a> Lint<'a> {
             let name = self.memory(memory);
             let title = format!(
                 "`{}` is captured with {name}, which is freed already",
-                self.script.words(call)
+                finding::words(self.script, call)
             );
             let chain = vec![Span::new(self.script, freed_at, format!("{name} is freed here"))];
             self.warn("W6", title, at, "every replay would use freed memory", chain, Vec::new());
         }
         if call.flags.pageable && class(call.function).0 == Class::Work(NodeKind::Memcpy) {
-            let title =
-                format!("`{}` captures a copy with pageable host memory", self.script.words(call));
+            let title = format!(
+                "`{}` captures a copy with pageable host memory",
+                finding::words(self.script, call)
+            );
             let help = "copy from and to pinned memory (cuMemAllocHost) that lives as long as the graph: every replay uses the same \
                         address again, and a pageable copy also holds up the host"
                 .to_owned();
@@ -254,8 +257,10 @@ impl<'a> Lint<'a> {
         }
         let name = format!("`{}`", self.script.names.event_name(event));
         let Some(log) = self.events.get_mut(&event) else {
-            let title =
-                format!("`{}` waits for {name}, which was never recorded", self.script.words(call));
+            let title = format!(
+                "`{}` waits for {name}, which was never recorded",
+                finding::words(self.script, call)
+            );
             let mut help = vec![
                 "such a wait does nothing: it adds no dependency and forks no stream".to_owned(),
             ];
@@ -268,7 +273,7 @@ impl<'a> Lint<'a> {
             let last = log.last;
             let title = format!(
                 "`{}` takes the last record of {name}; an earlier one is lost",
-                self.script.words(call)
+                finding::words(self.script, call)
             );
             let chain = vec![
                 Span::new(
@@ -324,8 +329,10 @@ impl<'a> Lint<'a> {
                     shared.push(name);
                 }
             }
-            let title =
-                format!("`{}` runs now and is left out of the graph", self.script.words(source));
+            let title = format!(
+                "`{}` runs now and is left out of the graph",
+                finding::words(self.script, source)
+            );
             let label = match shared.as_slice() {
                 [] => "on the legacy stream, beside the capture".to_owned(),
                 shared => format!(
@@ -336,6 +343,9 @@ impl<'a> Lint<'a> {
             let help = "launch it on a stream of the capture; every replay goes on with what this one run left".to_owned();
             let at = Span::new(self.script, *legacy, label);
             self.findings.push(warning("W1", title, at, chain, vec![help]));
+        }
+        if capture.nodes > 0 {
+            self.beside(begun, call.thread);
         }
         if capture.nodes == 0 {
             let names = &self.script.names;
@@ -366,7 +376,8 @@ impl<'a> Lint<'a> {
                     "the work in between ran at once; launch it on the capturing stream, or fork its stream with an event"
                 }
             };
-            let title = format!("`{}` hands over an empty graph", self.script.words(call));
+            let title =
+                format!("`{}` hands over an empty graph", finding::words(self.script, call));
             let at = Span::new(self.script, at, "no node was captured");
             self.findings.push(warning("W5", title, at, chain, vec![help.to_owned()]));
         }
@@ -382,6 +393,37 @@ impl<'a> Lint<'a> {
         if let Some(name) = call.graph {
             self.named.insert(name, graph);
         }
+    }
+
+    /// W10: work that the capturing thread submitted between begin and end to streams outside the capture.
+    fn beside(&mut self, begun: CallIndex, thread: ThreadId) {
+        let since = self.outside.partition_point(|call| *call < begun);
+        let own = |call: &&CallIndex| {
+            let call = &self.script.calls[call.index()];
+            call.thread == thread && call.stream.is_some_and(|stream| stream != Stream::Legacy)
+        };
+        let beside: Vec<CallIndex> = self.outside[since..].iter().filter(own).copied().collect();
+        let [first, rest @ ..] = beside.as_slice() else { return };
+        let source = &self.script.calls[first.index()];
+        let title = format!(
+            "`{}` runs now and is left out of the graph",
+            finding::words(self.script, source)
+        );
+        let mut chain = vec![Span::new(self.script, begun, "the capture begins here")];
+        chain.extend(
+            rest.iter().take(SHOWN).map(|call| Span::new(self.script, *call, "so is this")),
+        );
+        let stream = source.stream.map_or(String::new(), |stream| self.stream(stream));
+        let label = match rest.len().checked_sub(SHOWN) {
+            Some(more @ 1..) => format!(
+                "{stream} takes no part in the capture; nor do the streams of {more} more calls"
+            ),
+            _ => format!("{stream} takes no part in the capture"),
+        };
+        let help = format!(
+            "fork {stream} into the capture with an event, or launch this before the begin"
+        );
+        self.warn("W10", title, *first, &label, chain, vec![help]);
     }
 
     /// W2: events of the capture whose last record nothing waits for, although an earlier record was waited for.
@@ -401,7 +443,7 @@ impl<'a> Lint<'a> {
             let name = self.script.names.event_name(event);
             let title = format!(
                 "`{}` takes an older record of `{name}` than the last one",
-                self.script.words(&self.script.calls[wait.index()])
+                finding::words(self.script, &self.script.calls[wait.index()])
             );
             let chain = vec![
                 Span::new(self.script, older, "the wait takes this record"),
@@ -440,7 +482,7 @@ impl<'a> Lint<'a> {
         }
         let title = format!(
             "`{}` frees {name}, which a captured graph still uses",
-            self.script.words(call)
+            finding::words(self.script, call)
         );
         let help = "keep it for as long as the graph may be launched, or update the node with the new address before the next launch".to_owned();
         self.warn("W6", title, at, "every launch after this uses freed memory", chain, vec![help]);
@@ -460,7 +502,7 @@ impl<'a> Lint<'a> {
         else {
             return;
         };
-        let words = self.script.words(call);
+        let words = finding::words(self.script, call);
         let freed = &self.graphs[graph].freed;
         if !freed.is_empty() {
             let mut chain = Vec::new();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::finding::{Finding, Report, Severity, Span};
+use crate::model::CallIndex;
 
 /// Consequences that are printed one by one; the rest are counted.
 const CONSEQUENCES: usize = 4;
@@ -33,15 +34,31 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
+/// What is shown of where calls come from.
+struct Shown<'a> {
+    name: &'a str,
+    lines: Vec<&'a str>,
+    site: &'a dyn Fn(CallIndex) -> Vec<String>,
+}
+
 impl Report {
     /// The report against the text of its script; without one, against the calls in words.
     pub fn render(&self, source: Option<Source<'_>>, colour: bool) -> String {
-        let paint = if colour { &COLOURED } else { &PLAIN };
-        let lines: Vec<&str> = source.map_or(Vec::new(), |source| source.text.lines().collect());
+        let lines = source.map_or(Vec::new(), |source| source.text.lines().collect());
         let name = source.map_or("", |source| source.name);
+        self.write(&Shown { name, lines, site: &|_| Vec::new() }, colour)
+    }
+
+    /// The report against the calls in words, each with the lines that `site` has for where it was made, the most telling first.
+    pub fn render_sites(&self, site: &dyn Fn(CallIndex) -> Vec<String>, colour: bool) -> String {
+        self.write(&Shown { name: "", lines: Vec::new(), site }, colour)
+    }
+
+    fn write(&self, shown: &Shown<'_>, colour: bool) -> String {
+        let paint = if colour { &COLOURED } else { &PLAIN };
         let mut out = String::new();
         for finding in &self.findings {
-            finding.render(name, &lines, paint, &mut out);
+            finding.render(shown, paint, &mut out);
             out.push('\n');
         }
         let plural = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
@@ -61,7 +78,8 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 impl Finding {
-    fn render(&self, name: &str, lines: &[&str], paint: &Paint, out: &mut String) {
+    fn render(&self, shown: &Shown<'_>, paint: &Paint, out: &mut String) {
+        let Shown { name, lines, site } = shown;
         let Paint { gutter, help, off, .. } = paint;
         let (colour, word, mark) = match self.severity {
             Severity::Error => (paint.error, "error", '^'),
@@ -75,6 +93,9 @@ impl Finding {
         let blank = " ".repeat(width);
         if let Some(place) = self.at.place.filter(|_| !name.is_empty()) {
             line(out, format_args!("{blank}{gutter}-->{off} {name}:{place}"));
+        }
+        if let Some(place) = site(self.at.call).first() {
+            line(out, format_args!("{blank}{gutter}-->{off} {place}"));
         }
         line(out, format_args!("{blank} {gutter}|{off}"));
         let mut before: Option<&Span> = None;
@@ -109,6 +130,11 @@ impl Finding {
                     span.label
                 ),
             );
+            // Where the earlier calls were made is told in one line each.
+            let places = if mark == '^' { usize::MAX } else { 1 };
+            for place in site(span.call).into_iter().take(places) {
+                line(out, format_args!("{blank} {gutter}|{off}     {place}"));
+            }
             before = Some(span);
         }
         line(out, format_args!("{blank} {gutter}|{off}"));

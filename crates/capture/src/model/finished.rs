@@ -107,8 +107,8 @@ impl FinishedGraph {
         let captured = consumers.flat_map(move |(at, node)| {
             let to = CapturedId(at as u32);
             node.dependencies.iter().map(move |from| {
-                // R0: no recording has a programmatic launch after anything but a kernel; the documentation allows the type between
-                // kernels only.
+                // Seen on an H200 (driver 580): a programmatic launch after a memset is tied to it by a full edge, and to each kernel
+                // of its set by one of port 1, whatever the set said of that kernel.
                 let kernel = self.nodes[from.index()].kind == NodeKind::Kernel;
                 let port =
                     if node.programmatic && kernel { Port::Programmatic } else { Port::Full };

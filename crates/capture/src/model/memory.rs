@@ -15,9 +15,23 @@ impl Model {
         call: &Call,
     ) -> Result<Outcome, ModelError> {
         let memory = call.memory.ok_or(missing(call, "memory"))?;
+        let outcome = self.alloc_on(at, call, memory)?;
+        if !outcome.result.is_success() {
+            // A refused allocation hands over null, so that the name stands for nothing from here on.
+            self.set_memory(memory, None);
+        }
+        Ok(outcome)
+    }
+
+    fn alloc_on(
+        &mut self,
+        at: CallIndex,
+        call: &Call,
+        memory: MemoryId,
+    ) -> Result<Outcome, ModelError> {
         Ok(match self.target(call)? {
             Target::Destroyed => self.dead_handle(at),
-            // R24a: not capturing: R20, else pool memory. R0: a refused allocation leaves what the name stood for.
+            // R24a: not capturing: R20, else pool memory.
             Target::Idle(_) => self.alloc_outside(at, call, memory),
             // R0: not recorded on the legacy stream; R18 as for other work there, then as above.
             Target::Legacy => self.after_legacy(at, |model| model.alloc_outside(at, call, memory)),
@@ -122,7 +136,9 @@ impl Model {
                 }
                 Outcome::success(Rule::FreesLaunched)
             }
-            // R25a: anything but pool memory (null, any graph's allocation): INVALID_VALUE.
+            // R25e: null: nothing happens.
+            None => Outcome { rule: Rule::R25e, ..outcome },
+            // R25a: anything else but pool memory (any graph's allocation, what is freed): INVALID_VALUE.
             _ => self.free_refused(at, memory, Rule::R25a),
         }
     }

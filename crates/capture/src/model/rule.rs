@@ -69,6 +69,7 @@ rules! {
     R25b "R25b" "pool memory is freed in stream order",
     R25c "R25c" "in a capture, only an allocation of a graph that is alive can be freed, once, and not one of an earlier capture into the same graph",
     R25d "R25d" "freeing a graph's allocation in a capture becomes a node",
+    R25e "R25e" "freeing null outside captures does nothing",
     R26a "R26a" "only a capturing stream has a dependency set to update",
     R26b "R26b" "setting the dependency set replaces it and takes the old set off the loose list",
     R26c "R26c" "adding to the dependency set makes it the union",

@@ -7,7 +7,7 @@ pub mod trace;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use phonograph::report::html::{Page, html_of};
+use phonograph::report::html::{Page, Served};
 
 use crate::costs::Source;
 use crate::{Answer, input, title};
@@ -50,7 +50,6 @@ pub fn run(args: &Args) -> Result<Answer> {
         pages.push(look.page()?);
     }
     let names: Vec<String> = args.files.iter().map(|file| title(file)).collect();
-    let document = html_of(&names.join(", "), &pages)?;
-    server::serve(document, args.port, args.open)?;
+    server::serve(Served::new(&names.join(", "), pages)?, args.port, args.open)?;
     Ok(Answer::Yes)
 }

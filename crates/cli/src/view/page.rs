@@ -12,6 +12,7 @@ use phonograph::report::compare::Comparison;
 use phonograph::report::html::{Page, Section};
 use phonograph::report::picture::{GroupIx, NodeIx, Picture};
 use phonograph::report::skyline::Skyline;
+use phonograph::report::text::{count, thousands};
 use phonograph::report::timeline::{Timeline, Unit};
 use phonograph::report::{
     Marks, Run, dependencies, perfetto, picture_of, plan_svg, skyline_of, timeline_of,
@@ -51,12 +52,8 @@ impl Look {
         planned: Planned,
         costs: Option<Source>,
     ) -> Result<Look> {
-        let known = costs.as_ref().map(Source::known).unwrap_or_default();
-        let mut marks = |inner: &ComputeGraph| {
-            let outermost = std::ptr::eq(inner, &graph);
-            marks(inner, if outermost { &known } else { &[] })
-        };
-        let picture = picture_of(&graph, &title, Some(schedule_of(&planned.plan)?), &mut marks);
+        let schedule = schedule_of(&planned.plan)?;
+        let picture = picture_of(&graph, &title, Some(schedule), &mut marks_by(costs.as_ref()));
         Ok(Look { graph, title, planned, costs, picture })
     }
 
@@ -93,7 +90,7 @@ impl Look {
         // The bound is that of the outermost graph, all its pools together.
         if let [pool] = &mut skyline.pools[..] {
             let bound = self.planned.memory.lower_bound;
-            pool.bound = Some((bound.bytes, "without adding order".to_owned()));
+            pool.bound = Some((bound.bytes, "any plan that adds no order needs that".to_owned()));
         }
         Ok(skyline)
     }
@@ -114,14 +111,14 @@ impl Look {
         let schedule = schedule_of(&self.planned.plan)?;
         let found = summary(&self.graph);
         let kinds: Vec<String> =
-            found.kinds.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+            found.kinds.iter().map(|(kind, &n)| format!("{kind} {}", thousands(n))).collect();
         let mut rows = vec![
-            ("nodes", found.nodes.to_string()),
-            ("edges", found.edges.to_string()),
-            ("redundant edges", found.redundant.len().to_string()),
+            ("nodes", thousands(found.nodes)),
+            ("edges", thousands(found.edges)),
+            ("redundant edges", thousands(found.redundant.len())),
             ("critical path", count(found.critical_path_nodes, "node")),
             ("widest level", count(found.max_width, "node")),
-            ("kinds", kinds.join(", ")),
+            ("kinds", if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") }),
             (
                 "schedule",
                 format!(
@@ -132,7 +129,7 @@ impl Look {
             ),
         ];
         if found.graphs > 1 {
-            rows.insert(0, ("graphs", found.graphs.to_string()));
+            rows.insert(0, ("graphs", thousands(found.graphs)));
         }
         let said = self.costs.as_ref().map(Source::says).unwrap_or_default();
         rows.extend(said.into_iter().enumerate().map(|(index, line)| match index {
@@ -151,10 +148,6 @@ impl Look {
             sections,
         })
     }
-}
-
-fn count(n: usize, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// The page of two graphs side by side.
@@ -190,8 +183,22 @@ pub fn rewriting(before: &Look, after: &Look, image: &Image) -> Result<Page> {
     Ok(Page { title, summary: Vec::new(), sections: vec![Section::Comparison(pair)] })
 }
 
+/// What analyses and costs say of each graph of a picture, in the order in which it is drawn.
+pub fn marks_by(costs: Option<&Source>) -> impl FnMut(&ComputeGraph) -> Marks {
+    let mut group = GroupIx(0);
+    move |graph| {
+        let known = match (costs, group) {
+            (None, _) => Vec::new(),
+            (Some(costs), GroupIx(0)) => costs.known(),
+            (Some(costs), group) => costs.known_in(group, graph.node_count()),
+        };
+        group.0 += 1;
+        marks(graph, &known)
+    }
+}
+
 /// What analyses say of one graph, for drawing. The critical path is that of the costs where there are any.
-pub fn marks(graph: &ComputeGraph, costs: &[Option<u64>]) -> Marks {
+fn marks(graph: &ComputeGraph, costs: &[Option<u64>]) -> Marks {
     let known = costs.iter().any(Option::is_some);
     let cost = |node: NodeId| costs.get(node.index()).copied().flatten();
     Marks {

@@ -1,4 +1,4 @@
-//! One document on one port of this machine, until Ctrl-C.
+//! Pages on one port of this machine, until Ctrl-C: the document, and what it asks for when boxes of large graphs are opened.
 //!
 //! The listener is bound to the loopback address. A page elsewhere could still have a name resolve to it (DNS
 //! rebinding), so a request that does not name this host and port is refused.
@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use phonograph::report::html::{PictureAt, Question, Served};
+use phonograph::report::picture::{GroupIx, NodeIx};
 use tokio::net::TcpListener;
 
 /// Sent with every answer.
@@ -26,8 +28,8 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Serves the document; prints where.
-pub fn serve(document: String, port: u16, open: bool) -> Result<()> {
+/// Serves the pages; prints where.
+pub fn serve(pages: Served, port: u16, open: bool) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -46,7 +48,7 @@ pub fn serve(document: String, port: u16, open: bool) -> Result<()> {
         if open {
             open_in_browser(&url)?;
         }
-        axum::serve(listener, router(document, address.port()))
+        axum::serve(listener, router(pages, address.port()))
             .with_graceful_shutdown(async {
                 // Without a handler Ctrl-C ends the process all the same.
                 if tokio::signal::ctrl_c().await.is_err() {
@@ -58,18 +60,60 @@ pub fn serve(document: String, port: u16, open: bool) -> Result<()> {
     })
 }
 
-fn router(document: String, port: u16) -> Router {
-    let document: Arc<str> = document.into();
-    let page = get(move || {
-        let document = Arc::clone(&document);
-        async move { Html(document.to_string()) }
-    });
+fn router(pages: Served, port: u16) -> Router {
     let hosts: Arc<[String]> = [format!("127.0.0.1:{port}"), format!("localhost:{port}")].into();
     Router::new()
-        .route("/", page)
+        .route("/", get(document))
+        .route("/open/{page}/{section}/{side}/{group}/{path}", get(open))
+        .route("/where/{page}/{section}/{side}/{group}/{node}", get(place))
+        .route("/find/{page}/{section}/{side}/{words}", get(find))
         // Browsers ask for it; a missing one would be an error in their console.
         .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
+        .with_state(Arc::new(pages))
         .layer(middleware::from_fn_with_state(hosts, only_this_host))
+}
+
+type Pages = State<Arc<Served>>;
+
+async fn document(State(pages): Pages) -> Html<String> {
+    Html(pages.document().to_owned())
+}
+
+/// What lies in a box, which is named by numbers with points between them.
+async fn open(
+    State(pages): Pages,
+    Path((page, section, side, group, path)): Path<(usize, usize, usize, u32, String)>,
+) -> Response {
+    let Ok(path) = path.split('.').map(str::parse).collect::<Result<Vec<u32>, _>>() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    answer(&pages, (page, section, side), Question::Open(GroupIx(group), &path))
+}
+
+/// Which boxes a node lies in.
+async fn place(
+    State(pages): Pages,
+    Path((page, section, side, group, node)): Path<(usize, usize, usize, u32, u32)>,
+) -> Response {
+    answer(&pages, (page, section, side), Question::Where(GroupIx(group), NodeIx(node)))
+}
+
+async fn find(
+    State(pages): Pages,
+    Path((page, section, side, words)): Path<(usize, usize, usize, String)>,
+) -> Response {
+    answer(&pages, (page, section, side), Question::Find(&words))
+}
+
+fn answer(
+    pages: &Served,
+    (page, section, side): (usize, usize, usize),
+    question: Question,
+) -> Response {
+    match pages.answer(PictureAt { page, section, side }, question) {
+        Some(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn only_this_host(

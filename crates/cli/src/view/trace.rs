@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use phonograph::graph::{ComputeGraph, NodeId};
 use phonograph::report::matching::{self, Matching};
-use phonograph::report::picture::Picture;
+use phonograph::report::picture::{GroupIx, NodeIx, Picture};
 use phonograph::report::profile::{self, Profile};
 use phonograph::report::timeline::Timeline;
 use serde_json::json;
@@ -38,14 +38,18 @@ impl Trace {
 
     /// What matched and what did not, a line each.
     pub fn says(&self) -> Vec<String> {
-        let Matching { costs, replays, unmatched_nodes, unmatched_events, other_events } =
+        let Matching { costs, inner, replays, unmatched_nodes, unmatched_events, other_events } =
             &self.found;
         let known = costs.iter().flatten().count();
         let replays = match replays.len() {
             1 => "1 replay".to_owned(),
             n => format!("the median of {n} replays"),
         };
-        let mut lines = vec![format!("of {known} nodes from {}, {replays}", self.name)];
+        let inside = match inner.len() {
+            0 => String::new(),
+            n => format!(" and {n} in graphs inside"),
+        };
+        let mut lines = vec![format!("of {known} nodes{inside} from {}, {replays}", self.name)];
         const SHOWN: usize = 8;
         if !unmatched_nodes.is_empty() {
             let names: Vec<String> =
@@ -71,7 +75,7 @@ impl Trace {
 
     /// When what ran in the first replay; what is critical in the picture is critical here.
     pub fn timeline(&self, picture: &Picture) -> Option<Timeline> {
-        let title = format!("recorded: {}, 1 of {}", self.name, self.found.replays.len());
+        let title = format!("recorded: {}, replay 1 of {}", self.name, self.found.replays.len());
         let mut timeline = self.found.replays.first()?.timeline(&self.profile, &title);
         for span in timeline.lanes.iter_mut().flat_map(|lane| &mut lane.spans) {
             span.critical = span.node.is_some_and(|(group, node)| {
@@ -87,10 +91,18 @@ impl Trace {
             "trace": self.name,
             "replays": self.found.replays.len(),
             "nanoseconds": self.found.costs,
+            "inner": self.found.inner.iter().map(|((group, node), ns)| json!([group.0, node.0, ns]))
+                .collect::<Vec<_>>(),
             "unmatched_nodes": self.found.unmatched_nodes.iter().map(|n| n.0).collect::<Vec<_>>(),
             "unmatched_events": self.found.unmatched_events,
             "other_events": self.found.other_events,
         })
+    }
+
+    /// Nanoseconds by node of a graph inside.
+    pub fn costs_in(&self, group: GroupIx, nodes: usize) -> Vec<Option<u64>> {
+        let cost = |node| self.found.inner.get(&(group, NodeIx(node))).copied();
+        (0..nodes as u32).map(cost).collect()
     }
 
     /// Nanoseconds by node of the outermost graph.

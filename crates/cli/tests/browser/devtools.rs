@@ -204,6 +204,30 @@ impl Browser {
         self.settle();
     }
 
+    /// Moves the mouse to a point of the window.
+    pub fn hover(&mut self, x: f64, y: f64) {
+        let event = json!({ "type": "mouseMoved", "x": x, "y": y, "button": "none" });
+        self.call("Input.dispatchMouseEvent", event);
+        self.settle();
+    }
+
+    /// Puts fingers on the window or moves those that are there; none takes all away.
+    pub fn touch(&mut self, kind: &str, fingers: &[(f64, f64)]) {
+        let points: Vec<Value> = fingers
+            .iter()
+            .zip(0..)
+            .map(|(&(x, y), id)| json!({ "x": x, "y": y, "id": id }))
+            .collect();
+        let event = json!({ "type": kind, "touchPoints": points });
+        self.call("Input.dispatchTouchEvent", event);
+    }
+
+    /// What the user prefers, as a media feature.
+    pub fn prefer(&mut self, feature: &str, value: &str) {
+        let features = json!({ "features": [{ "name": feature, "value": value }] });
+        self.call("Emulation.setEmulatedMedia", features);
+    }
+
     /// Turns the wheel at a point of the window; a negative way zooms in.
     pub fn wheel(&mut self, x: f64, y: f64, way: f64) {
         let event = json!({ "type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": way });
@@ -227,6 +251,11 @@ impl Browser {
              return [b.left + b.width / 2, b.top + b.height / 2]; })()",
         );
         (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+    }
+
+    /// The picture on the canvas that is shown, as text.
+    pub fn picture(&mut self) -> String {
+        self.value("document.querySelector('.view:not([hidden]) canvas').toDataURL()").to_string()
     }
 
     /// Share of the canvas that is shown that something is drawn on.

@@ -1,14 +1,18 @@
 //! Pages in a real browser: they load, search, select, step in, switch tabs, and nothing appears on the console.
 
+mod boxes;
+mod commands;
 mod devtools;
+mod frames;
+mod pointing;
+mod server;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use devtools::Browser;
 use serde_json::json;
+use server::View;
 use tempfile::TempDir;
 
 fn data(file: &str) -> PathBuf {
@@ -21,18 +25,22 @@ fn phonograph() -> Command {
     Command::new(env!("CARGO_BIN_EXE_phonograph"))
 }
 
+/// Runs a command that must succeed.
+fn run(command: &mut Command) {
+    let made = command.output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// Opens a page that lies in a file.
+fn open(browser: &mut Browser, page: &Path) {
+    browser.open(&format!("file://{}", page.display()));
+}
+
 /// Opens the page that `show --html` writes.
 fn show(browser: &mut Browser, folder: &TempDir, file: &Path, more: &[&str]) {
     let page = folder.path().join("page.html");
-    let made = phonograph()
-        .args(["show", "--html", "-o"])
-        .arg(&page)
-        .args(more)
-        .arg(file)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    browser.open(&format!("file://{}", page.display()));
+    run(phonograph().args(["show", "--html", "-o"]).arg(&page).args(more).arg(file));
+    open(browser, &page);
 }
 
 fn no_complaints(browser: &Browser) {
@@ -109,7 +117,7 @@ fn tabs_switch_and_lead_into_each_other() {
     assert_eq!(b.text("[role=tab][aria-selected=true]"), "Graph");
     assert!(b.text("#details .kind").contains("node 1 of"));
     b.press(&["4"]);
-    assert!(b.text("#details").contains("no internal buffers"));
+    assert!(b.text("#details").contains("no buffers of its own"));
     b.press(&["?"]);
     assert_eq!(b.value("document.querySelector('#help').open"), true);
     b.press(&["Escape"]);
@@ -213,8 +221,7 @@ fn five_thousand_nodes_are_drawn_and_clicked_in_the_dark() {
     dot += "}\n}\n";
     let file = folder.path().join("wavefront.dot");
     std::fs::write(&file, dot).unwrap();
-    let dark = json!({ "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
-    b.call("Emulation.setEmulatedMedia", dark);
+    b.prefer("prefers-color-scheme", "dark");
     show(&mut b, &folder, &file, &[]);
     assert_eq!(b.value("getComputedStyle(document.body).backgroundColor"), "rgb(20, 24, 29)");
     assert!(b.text("#crumbs").contains("5,000 nodes, 9,850 edges"));
@@ -238,48 +245,6 @@ fn five_thousand_nodes_are_drawn_and_clicked_in_the_dark() {
     b.press(&["0"]);
     assert!(b.drawn() > 0.1, "nothing is drawn");
     no_complaints(&b);
-}
-
-/// A running `view`, ended when the test is.
-struct View {
-    process: Child,
-    url: String,
-}
-
-impl View {
-    fn of(files: &[PathBuf]) -> View {
-        let mut process =
-            phonograph().arg("view").args(files).stdout(Stdio::piped()).spawn().unwrap();
-        let mut url = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        View { process, url: url.trim_end().to_owned() }
-    }
-
-    /// Ctrl-C.
-    fn interrupt(&mut self) {
-        let id = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-        assert!(self.process.wait().unwrap().success());
-    }
-
-    /// The first line of the answer to a request.
-    fn ask(&self, path: &str, host: &str) -> String {
-        let address = self.url.strip_prefix("http://").unwrap().trim_end_matches('/');
-        let mut stream = TcpStream::connect(address).unwrap();
-        let host = host.replace("HERE", address);
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.lines().next().unwrap_or_default().to_owned()
-    }
-}
-
-impl Drop for View {
-    fn drop(&mut self) {
-        if self.process.kill().is_ok() && !std::thread::panicking() {
-            self.process.wait().unwrap();
-        }
-    }
 }
 
 #[test]

@@ -8,7 +8,10 @@
 
 mod control;
 mod kernel;
+mod record;
 mod transfer;
+
+pub(crate) use record::Recorded;
 
 use std::sync::{Arc, Mutex};
 
@@ -265,7 +268,7 @@ impl<'a> Lowering<'a> {
                 return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
             }
             let earlier = &self.bindings.memory[..at];
-            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.same_as(memory)) {
+            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.overlaps(memory)) {
                 return Err(problem(
                     buffer,
                     format!("is bound to {other} as well; operands must not overlap"),

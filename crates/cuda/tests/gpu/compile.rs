@@ -1,4 +1,10 @@
-//! All generated CUDA C compiles, for an Ampere and for a Hopper.
+//! All generated CUDA C compiles, for an Ampere and for a Hopper, and the toolkit's assembler takes it: `PHONOGRAPH_PTXAS` names
+//! that; without it this part is left out.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::Command;
+use std::sync::Once;
 
 use phonograph_cuda::{Nvrtc, Program};
 use phonograph_graph::{
@@ -24,10 +30,34 @@ fn nvrtc() -> Option<&'static Nvrtc> {
 #[track_caller]
 fn compiles(nvrtc: &Nvrtc, name: &str, source: &str) {
     for capability in [(8, 0), (9, 0)] {
-        if let Err(error) = nvrtc.compile(&Program { name, source, capability }) {
+        let program = Program { name, source, capability };
+        if let Err(error) = nvrtc.compile(&program) {
             panic!("{error}\n{source}");
         }
+        let Some(ptxas) = ptxas() else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        let (ptx, cubin) = (folder.path().join("kernel.ptx"), folder.path().join("kernel.cubin"));
+        let text = nvrtc.ptx(&program).unwrap_or_else(|error| panic!("{error}\n{source}"));
+        std::fs::write(&ptx, &text).unwrap();
+        let (major, minor) = capability;
+        let assembled = Command::new(ptxas)
+            .arg(format!("-arch=sm_{major}{minor}"))
+            .args([ptx.as_os_str(), "-o".as_ref(), cubin.as_os_str()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&assembled.stderr);
+        assert!(assembled.status.success(), "{said}\n{text}");
+        assert!(std::fs::metadata(&cubin).unwrap().len() > 0);
     }
+}
+
+fn ptxas() -> Option<OsString> {
+    static SAID: Once = Once::new();
+    let named = env::var_os("PHONOGRAPH_PTXAS");
+    if named.is_none() {
+        SAID.call_once(|| eprintln!("skipped: the assembler, which PHONOGRAPH_PTXAS names"));
+    }
+    named
 }
 
 /// Every operation of every type that has it, in one expression, with inputs and outputs of every type.

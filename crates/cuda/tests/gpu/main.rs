@@ -4,6 +4,8 @@
 mod bits;
 mod case;
 mod compile;
+mod foreign;
 mod handles;
 mod host;
 mod nodes;
+mod record;

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use phonograph::graph::{BufferRole, ComputeGraph, Schedule};
+use phonograph::graph::{BufferRole, ComputeGraph, Schedule, check_rewrite};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::analysis::{Summary, summary};
-use phonograph::plan::fusion::{FusionOptions, fuse};
+use phonograph::plan::passes::{Pass, optimize};
 use phonograph::runtime::cpu::kernels::Registry;
 use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory, Profile};
 
@@ -27,7 +27,7 @@ pub struct Outcome {
     pub step_ns: u64,
     /// Median time of a replay afterwards, in turns with the other graph's.
     pub replay_ns: u64,
-    /// The same of the graph that was not trained with: kernel by kernel, if the fused one was.
+    /// The same of the graph that was not trained with: kernel by kernel, if the optimized one was.
     pub other_ns: u64,
     pub kernels: usize,
     pub other_kernels: usize,
@@ -61,11 +61,17 @@ pub fn train(
 
     let count = digits.train.labels.len();
     let step = network::training_step(count as u64)?;
-    // Fusion keeps the ids of buffers and slots.
-    let fused = fuse(&step.graph, &FusionOptions::default())?.graph;
+    // Passes keep the ids of buffers and slots.
+    let mut wrong = None;
+    let (optimized, _) = optimize(&step.graph, Pass::of_level(2), |before, done| {
+        wrong = wrong.take().or(check_rewrite(before, &done.graph, &done.image).pop());
+    })?;
+    if let Some(violation) = wrong {
+        return Err(violation.into());
+    }
     let (graph, other) = match options.unfused {
-        true => (step.graph, fused),
-        false => (fused, step.graph),
+        true => (step.graph, optimized),
+        false => (optimized, step.graph),
     };
     let schedule = plan(&graph, threads)?;
     let mut exec = ready(&cpu, &graph, &schedule, &shared)?;

@@ -21,6 +21,7 @@ use crate::issue::Issue;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::recorder::Recorder;
+use crate::runtime::streams::Slot;
 use crate::{Error, Result};
 
 /// Why a node of a replay differs.
@@ -143,7 +144,7 @@ impl Issue for Auditor<'_> {
 /// See [`GraphLaunch::audit`](crate::GraphLaunch::audit).
 pub(crate) fn audit(
     sealed: &Sealed,
-    values: &[(SlotId, Scalar)],
+    values: &[(Slot, Scalar)],
     stream: &Stream,
     program: impl FnOnce(&Auditor<'_>) -> Result<()>,
 ) -> Result<Audit> {
@@ -158,7 +159,9 @@ pub(crate) fn audit(
     program(&auditor)?;
     let eager = auditor.steps.into_inner();
     restore(stream, buffers, &start)?;
-    let replay = Arc::new(Program::new(stream, recorded.clone(), values)?).run(stream)?;
+    let of = |(slot, value): &(Slot, Scalar)| Some((sealed.slot(slot)?, *value));
+    let known: Vec<(SlotId, Scalar)> = values.iter().filter_map(of).collect();
+    let replay = Arc::new(Program::new(stream, recorded.clone(), &known)?).run(stream)?;
     let one_by_one = contents(stream, buffers)?;
     restore(stream, buffers, &start)?;
     let run = stream.run();

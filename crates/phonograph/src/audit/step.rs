@@ -8,7 +8,7 @@ use crate::graph::{
     BufferId, BufferRole, ComputeGraph, GraphBuilder, NodeId, Scalar, Schedule, SlotId,
 };
 use crate::recorder::Recorded;
-use crate::runtime::streams::Buffer;
+use crate::runtime::streams::{Adopted, Buffer};
 
 /// The contents of a buffer.
 pub(super) struct Held {
@@ -96,7 +96,14 @@ impl Program {
         let run = stream.run();
         let before = contents(stream, &bound)?;
         let schedule = Schedule::sequential(&one);
-        let one = run.0.adopt(&one, &schedule, &bound, &self.recorded.registry)?;
+        // Its slots have their values as defaults, and nobody sets them.
+        let one = run.0.adopt(&Adopted {
+            graph: &one,
+            schedule: &schedule,
+            buffers: &bound,
+            slots: &[],
+            registry: &self.recorded.registry,
+        })?;
         run.0.launch(&one)?;
         run.sync()?;
         Ok(Step { program: self.clone(), node, before, after: contents(stream, &bound)? })

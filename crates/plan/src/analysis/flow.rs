@@ -3,15 +3,14 @@
 //! In: a graph. Out: the pairs of nodes next to each other, in topological order, at some byte that one of them writes.
 //! All other conflicts follow from these: where each of them is ordered, all are. For each buffer an ordered map of
 //! disjoint segments remembers who wrote last and who has read since. O((operands + segments touched) · log segments);
-//! memory about 100 bytes a segment.
+//! memory about 64 bytes a buffer that is touched as a whole, and 100 bytes a segment of others.
 
-use std::collections::BTreeMap;
-
-use phonograph_graph::{BufferId, ComputeGraph, NodeId, Region};
+use phonograph_graph::{BufferId, ComputeGraph, NodeId};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use super::order::{By, ordered};
+use super::segments::Segments;
 
 /// Two nodes that touch the same byte of a buffer, one of them writing, and no other in between.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,49 +23,37 @@ pub struct Conflict {
     pub buffer: BufferId,
 }
 
+/// Who wrote some bytes last, and who has read them since.
 #[derive(Clone, Default)]
 struct Since {
-    end: u64,
     writer: Option<NodeId>,
     readers: SmallVec<[NodeId; 2]>,
 }
 
 /// The conflicts between neighbours, in topological order of the later node.
 pub fn conflicts(graph: &ComputeGraph) -> Vec<Conflict> {
-    let mut memory: Vec<BTreeMap<u64, Since>> = vec![BTreeMap::new(); graph.buffers().len()];
+    let mut memory: Vec<Segments<Since>> = vec![Segments::default(); graph.buffers().len()];
     let mut found = Vec::new();
     for &node in graph.topological_order() {
         let operands = graph.operands(node);
-        let touched = |reads: bool| {
-            let of_kind = operands
-                .iter()
-                .filter(move |(_, access)| if reads { access.reads() } else { access.writes() });
-            of_kind.map(|&(region, _)| region).filter(|region| region.bytes > 0)
-        };
-        for region in touched(true) {
-            for since in cut_out(&mut memory[region.buffer.index()], region) {
+        for (region, _) in operands.iter().filter(|(_, access)| access.reads()) {
+            memory[region.buffer.index()].visit(region.offset, region.end(), |since| {
                 conflict(&mut found, since.writer, node, region.buffer);
                 if since.readers.last() != Some(&node) {
                     since.readers.push(node);
                 }
-            }
+            });
         }
-        for region in touched(false) {
+        for (region, _) in operands.iter().filter(|(_, access)| access.writes()) {
             let segments = &mut memory[region.buffer.index()];
-            for since in cut_out(segments, region) {
+            segments.visit(region.offset, region.end(), |since| {
                 conflict(&mut found, since.writer, node, region.buffer);
                 for &reader in &since.readers {
                     conflict(&mut found, Some(reader), node, region.buffer);
                 }
-            }
-            let inside: SmallVec<[u64; 4]> =
-                segments.range(region.offset..region.end()).map(|(&at, _)| at).collect();
-            for at in inside {
-                segments.remove(&at);
-            }
-            let end = region.end();
-            let since = Since { end, writer: Some(node), readers: SmallVec::new() };
-            segments.insert(region.offset, since);
+            });
+            let since = Since { writer: Some(node), readers: SmallVec::new() };
+            segments.assign(region.offset, region.end(), since);
         }
     }
     found
@@ -79,37 +66,6 @@ fn conflict(found: &mut Vec<Conflict>, first: Option<NodeId>, second: NodeId, bu
             found.push(conflict);
         }
     }
-}
-
-/// The segments that make up a region, cut at its ends, with new ones where nobody has been.
-fn cut_out(
-    segments: &mut BTreeMap<u64, Since>,
-    region: Region,
-) -> impl Iterator<Item = &mut Since> {
-    let (start, end) = (region.offset, region.end());
-    for at in [start, end] {
-        let spans = |(_, since): &(&u64, &mut Since)| since.end > at;
-        if let Some((_, below)) = segments.range_mut(..at).next_back().filter(spans) {
-            let above = below.clone();
-            below.end = at;
-            segments.insert(at, above);
-        }
-    }
-    let mut reached = start;
-    let mut gaps: SmallVec<[(u64, u64); 4]> = SmallVec::new();
-    for (&from, since) in segments.range(start..end) {
-        if reached < from {
-            gaps.push((reached, from));
-        }
-        reached = since.end;
-    }
-    if reached < end {
-        gaps.push((reached, end));
-    }
-    for (from, end) in gaps {
-        segments.insert(from, Since { end, ..Since::default() });
-    }
-    segments.range_mut(start..end).map(|(_, since)| since)
 }
 
 /// The buffers for which some nodes race: what they hold depends on who comes first. Passes leave them alone. Costs what

@@ -5,8 +5,9 @@
 //! what a group hands over inside is not stored, where the buffer is the graph's own and nobody outside reads it.
 //!
 //! What is merged:
-//! - Kernels over one index space that follow one another, through the same views. One that sees the same bytes
-//!   through another view (transposed, shifted, gathered) needs all elements first, so it stays.
+//! - Kernels over one index space that follow one another, through the same views. A kernel whose readers all see its result
+//!   transposed or reshaped goes through its elements as they do (see `renumber`). One that sees the same bytes
+//!   otherwise (shifted, repeated, gathered) needs all elements first, so it stays.
 //! - A reduction with the kernels that compute what it reads, where rows lie together in memory, and a reduction or matrix
 //!   product with what is done to its result, element by element: one [`FusedKernel`].
 //! - Convex groups only: no path leaves a group and comes back, through edges of any kind (see `find`).
@@ -25,13 +26,15 @@
 mod compose;
 mod find;
 mod group;
+mod renumber;
 
 use phonograph_graph::{
     Access, Arg, BufferId, BufferRole, ComputeGraph, FusedKernel, KernelNode, KernelRef,
     MAX_EXPR_OPS, Node, NodeId, NodeKind, Rebuild, Region, View,
 };
+use rustc_hash::FxHashSet;
 
-use crate::analysis::{Outlasts, outlasting};
+use crate::analysis::{Outlasts, outlasting, raced_buffers};
 use crate::passes::{Change, PassError, PassReport, Rewritten, on_every_graph};
 use compose::Composer;
 use find::Groups;
@@ -97,29 +100,28 @@ pub fn fuse(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
 
 fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, PassError> {
     let uses = Uses::new(graph);
-    let mut groups = Groups::new(graph, &uses.counts, options);
-    groups.merge_dependent();
-    if options.library {
-        groups.merge_library();
-    }
-    if options.independent_elements > 0 {
-        groups.merge_independent(options.independent_elements);
-    }
+    let plain = grouped(graph, &uses, options);
+    // Kernels that go another way for their readers may lose their producers: not everywhere is that a gain.
+    let other = renumber::renumbered(graph, &uses);
+    let renumbered = other.as_ref().map(|other| (grouped(other, &uses, options), other));
+    let better = renumbered.filter(|(groups, _)| merges(groups) > merges(&plain));
+    let (groups, seen) = better.unwrap_or((plain, graph));
     let mut report = PassReport::new("fuse");
     report.left = groups.left();
+    if groups.found().next().is_none() {
+        return Ok(Rewritten::unchanged(graph, report));
+    }
+    let stored = Stored { uses: &uses, raced: raced_buffers(graph) };
     let mut rebuild = Rebuild::new(graph);
     for group in groups.found() {
         let mut members = group.members.clone();
         members.sort_unstable_by_key(|member| uses.place[member.index()]);
         let Some(&into) = members.last() else { continue };
-        rebuild.replace(into, merged(graph, &uses, &members, group));
+        rebuild.replace(into, merged(seen, &stored, &members, group));
         for &member in &members[..members.len() - 1] {
             rebuild.merge(member, into);
             report.changed.push(Change::Merged { node: member, into });
         }
-    }
-    if report.changed.is_empty() {
-        return Ok(Rewritten::unchanged(graph, report));
     }
     report.changed.sort_unstable_by_key(|change| match change {
         Change::Merged { node, .. } => *node,
@@ -130,8 +132,25 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
     Ok(Rewritten { graph, image, report })
 }
 
+fn grouped<'a>(graph: &'a ComputeGraph, uses: &'a Uses, options: &FusionOptions) -> Groups<'a> {
+    let mut groups = Groups::new(graph, &uses.counts, options);
+    groups.merge_dependent();
+    if options.library {
+        groups.merge_library();
+    }
+    if options.independent_elements > 0 {
+        groups.merge_independent(options.independent_elements);
+    }
+    groups
+}
+
+/// How many kernels go into others.
+fn merges(groups: &Groups) -> usize {
+    groups.found().map(|group| group.members.len() - 1).sum()
+}
+
 /// The node that does the work of all members, which are in topological order.
-fn merged(graph: &ComputeGraph, uses: &Uses, members: &[NodeId], group: &Group) -> Node {
+fn merged(graph: &ComputeGraph, stored: &Stored, members: &[NodeId], group: &Group) -> Node {
     let compose = |mut composer: Composer, part: &[NodeId], hand_over: Option<View>| {
         for &member in part {
             let Some((kernel, expr)) = elementwise(graph, member) else { continue };
@@ -143,7 +162,7 @@ fn merged(graph: &ComputeGraph, uses: &Uses, members: &[NodeId], group: &Group) 
             composer.hand_over(view);
         }
         composer
-            .finish(|view, loaded| !loaded || uses.is_read_after(view, members))
+            .finish(|view, loaded| !loaded || stored.is_read_after(view, members))
             .expect("groups stay below the most operations, and what is stored last is not loaded")
     };
     let (kernel, reads, writes, params, config) = match &group.anchor {
@@ -263,25 +282,42 @@ impl Uses {
         Self { counts, place, starts, all, outlasting: outlasting(graph) }
     }
 
+    /// Who touches a node's result after it, each as often as it does; nobody if others may see it, too.
+    fn after(&self, node: NodeId, result: &View) -> impl Iterator<Item = NodeId> + '_ {
+        let buffer = result.buffer.index();
+        let scratch = self.outlasting[buffer].is_none();
+        let range = self.starts[buffer] as usize..self.starts[buffer + 1] as usize;
+        let place = self.place[node.index()];
+        let uses = self.all[range].iter().filter(move |_| scratch).map(|u| u.node);
+        uses.filter(move |user| self.place[user.index()] > place)
+    }
+}
+
+/// What has to be stored although a group hands it over inside.
+struct Stored<'a> {
+    uses: &'a Uses,
+    /// Of these nobody can tell who comes after whom.
+    raced: FxHashSet<BufferId>,
+}
+
+impl Stored<'_> {
     /// Whether anyone but `members`, which are in topological order, may see what they stored through `view` last.
     ///
-    /// Nodes that touch the same bytes, one of them writing, are ordered by a path, so the topological order tells which
-    /// of them comes first.
+    /// Where there is no race, nodes that touch the same bytes, one of them writing, are ordered by a path, so the topological
+    /// order tells which of them comes first.
     fn is_read_after(&self, view: &View, members: &[NodeId]) -> bool {
         // The user's memory, and scratch that is read before it is written and so may mean to carry over.
-        if self.outlasting[view.buffer.index()].is_some() {
+        let Uses { place, starts, all, outlasting, .. } = self.uses;
+        if outlasting[view.buffer.index()].is_some() || self.raced.contains(&view.buffer) {
             return true;
         }
         let region = view.region();
         let buffer = view.buffer.index();
-        let uses = &self.all[self.starts[buffer] as usize..self.starts[buffer + 1] as usize];
+        let uses = &all[starts[buffer] as usize..starts[buffer + 1] as usize];
         let is_member = |node: NodeId| {
-            members
-                .binary_search_by_key(&self.place[node.index()], |m| self.place[m.index()])
-                .is_ok()
+            members.binary_search_by_key(&place[node.index()], |m| place[m.index()]).is_ok()
         };
-        let first =
-            uses.partition_point(|u| self.place[u.node.index()] < self.place[members[0].index()]);
+        let first = uses.partition_point(|u| place[u.node.index()] < place[members[0].index()]);
         let others = uses[first..].iter().filter(|u| !is_member(u.node));
         for (asked, u) in others.enumerate() {
             if asked < MOST_USERS && !u.region.overlaps(&region) {
@@ -291,8 +327,7 @@ impl Uses {
                 return true;
             }
             let all = u.region.offset <= region.offset && region.end() <= u.region.end();
-            let after =
-                members.last().is_none_or(|m| self.place[m.index()] < self.place[u.node.index()]);
+            let after = members.last().is_none_or(|m| place[m.index()] < place[u.node.index()]);
             if all && after {
                 return false;
             }

@@ -27,12 +27,14 @@ struct Free {
     size: u64,
     since: u32,
     start: u64,
+    /// Who had it last, by place among the tenants.
+    occupant: u32,
 }
 
 impl Free {
     /// In front of all of this size.
     const fn of_size(size: u64) -> Self {
-        Self { size, since: 0, start: 0 }
+        Self { size, since: 0, start: 0, occupant: 0 }
     }
 }
 
@@ -104,7 +106,7 @@ impl<'a> Arena<'a> {
         };
         let Some(chain) = self.chain_after(occupant) else { return };
         let since = self.tenants[occupant as usize].to;
-        let entry = Free { size: end - start, since, start };
+        let entry = Free { size: end - start, since, start, occupant };
         if free {
             self.free_on.insert((chain, entry));
             self.free.insert(entry);
@@ -117,7 +119,7 @@ impl<'a> Arena<'a> {
     fn is_free(&self, start: u64, Segment { end, occupant }: Segment) -> bool {
         occupant.is_some_and(|occupant| {
             let since = self.tenants[occupant as usize].to;
-            self.free.contains(&Free { size: end - start, since, start })
+            self.free.contains(&Free { size: end - start, since, start, occupant })
         })
     }
 
@@ -142,11 +144,15 @@ impl<'a> Arena<'a> {
         /// Candidates tried on each chain, and among all.
         const ON_CHAIN: usize = 32;
         const ON_ALL: usize = 128;
-        let Tenant { bytes, ref first, .. } = self.tenants[tenant as usize];
+        let Tenant { bytes, align, ref first, .. } = self.tenants[tenant as usize];
         let mut chains: SmallVec<[u32; 8]> =
             first.iter().take(8).map(|&node| self.precedence.chain(node)).collect();
         chains.dedup();
-        let fits = |free: &Free| self.fits(tenant, free.start, free.start + free.size);
+        // Within one segment there is one occupant to ask about.
+        let fits = |free: &Free| {
+            free.start.next_multiple_of(align) + bytes <= free.start + free.size
+                && self.comes_after(tenant, free.occupant)
+        };
         let on_chain = |&chain: &u32| {
             let range = self.free_on.range((chain, Free::of_size(bytes))..);
             let on_it = range.take_while(|(c, _)| *c == chain).map(|&(_, free)| free);
@@ -181,7 +187,10 @@ impl<'a> Arena<'a> {
 
     /// Whether the last occupant is wholly before the tenant.
     fn can_take(&self, tenant: u32, segment: Segment) -> bool {
-        let Some(occupant) = segment.occupant else { return true };
+        segment.occupant.is_none_or(|occupant| self.comes_after(tenant, occupant))
+    }
+
+    fn comes_after(&self, tenant: u32, occupant: u32) -> bool {
         self.tenants[occupant as usize].is_before(&self.tenants[tenant as usize], self.precedence)
     }
 

@@ -73,9 +73,9 @@ pub struct MemoryOptions<'a> {
 }
 
 impl Default for MemoryOptions<'_> {
-    /// A fiftieth of a second, no limit.
+    /// Two milliseconds, no limit.
     fn default() -> Self {
-        Self { steps: 20_000, bytes: None, costs: &[] }
+        Self { steps: 2_000, bytes: None, costs: &[] }
     }
 }
 
@@ -122,9 +122,28 @@ pub struct MemoryReport {
     pub complete: bool,
     /// What the order added costs, if any was.
     pub price: Option<Price>,
+    /// For each node that holds graphs, their plans.
+    pub inner: BTreeMap<NodeId, Vec<MemoryReport>>,
 }
 
-/// Places the internal buffers of `graph`; graphs inside its nodes have plans of their own.
+impl MemoryReport {
+    /// What any plan needs that adds no order, graphs inside included.
+    pub fn lower_bound_in_all(&self) -> Bound {
+        let mut bound = self.lower_bound;
+        for inner in self.inner.values().flatten() {
+            // Recursive over nesting, which building a graph bounds.
+            let inner = inner.lower_bound_in_all();
+            bound.bytes = bound.bytes.saturating_add(inner.bytes);
+            if inner.kind == BoundKind::Level {
+                bound.kind = BoundKind::Level;
+            }
+        }
+        bound
+    }
+}
+
+/// Places the internal buffers of `graph` and of the graphs inside its nodes, which have plans of their own. A limit on bytes
+/// is for the outermost graph; what it leaves for those inside is not known, so they have none.
 ///
 /// ```
 /// use phonograph_graph::GraphBuilder;
@@ -147,6 +166,20 @@ pub struct MemoryReport {
 /// [`PlanError::TooLarge`] for buffers of more bytes than any address has; [`PlanError::MemoryLimit`] if the limit cannot be
 /// met even one node at a time.
 pub fn plan(graph: &ComputeGraph, options: &MemoryOptions<'_>) -> Result<MemoryReport, PlanError> {
+    let mut inner = BTreeMap::new();
+    let holders = graph.node_ids().filter(|&node| graph.node(node).kind.has_inner_graphs());
+    for holder in holders {
+        let options = MemoryOptions { bytes: None, costs: &[], ..*options };
+        // Recursive over nesting, which building a graph bounds.
+        let reports =
+            graph.node(holder).kind.inner_graphs().iter().map(|inner| plan(inner, &options));
+        inner.insert(holder, reports.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(MemoryReport { inner, ..plan_own(graph, options)? })
+}
+
+/// The plan of the graph's own buffers.
+fn plan_own(graph: &ComputeGraph, options: &MemoryOptions<'_>) -> Result<MemoryReport, PlanError> {
     let internal = || graph.buffers().iter().filter(|b| b.role == BufferRole::Internal);
     // Even side by side, each with the padding that its alignment may cost.
     let most = internal().try_fold(0u64, |sum, b| sum.checked_add(b.bytes)?.checked_add(b.align));
@@ -160,6 +193,7 @@ pub fn plan(graph: &ComputeGraph, options: &MemoryOptions<'_>) -> Result<MemoryR
         lower_bound: Bound::default(),
         complete: true,
         price: None,
+        inner: BTreeMap::new(),
     };
     if internal().next().is_none() {
         return Ok(report);

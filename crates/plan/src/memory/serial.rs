@@ -13,13 +13,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phonograph_graph::{BufferRole, ComputeGraph, MemoryPlan, NodeId, Space};
+use phonograph_graph::{Buffer, BufferId, BufferRole, ComputeGraph, MemoryPlan, NodeId, Space};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::lifetimes::{Lifetime, Lifetimes};
 use super::pool::Sorted;
-use super::tenants::Tenant;
+use super::tenants::{Sharing, Tenant};
 use super::{Budget, MemoryOptions, MemoryReport, Price, by_space, place};
 use crate::error::PlanError;
 use crate::precedence::Precedence;
@@ -35,12 +35,12 @@ pub(super) fn within(
     let bytes_before = concurrent.memory.pool_bytes();
     let orders = [graph.topological_order().to_vec(), frugal_order(graph)];
     let mut best: Option<MemoryReport> = None;
-    let mut needed = u64::MAX;
+    let mut reached = bytes_before;
     for order in orders {
         let mut times = Times::new(graph, &order, options.costs);
         let before = times.critical_path();
         let serial = Serial::new(graph, precedence, &order, options.steps)?;
-        needed = needed.min(serial.pools.iter().map(|pool| pool.bytes).sum());
+        reached = reached.min(serial.pools.iter().map(|pool| pool.bytes).sum());
         let Some(memory) = serial.place(precedence, limit, concurrent, &mut times) else {
             continue;
         };
@@ -52,12 +52,52 @@ pub(super) fn within(
             (report.price.map(|price| price.after), report.reuse.len(), report.memory.pool_bytes())
         };
         let (lower_bound, complete) = (concurrent.lower_bound, false);
-        let report = MemoryReport { memory, reuse, lower_bound, complete, price };
+        let inner = BTreeMap::new();
+        let report = MemoryReport { memory, reuse, lower_bound, complete, price, inner };
         if best.as_ref().is_none_or(|best| cost(&report) < cost(best)) {
             best = Some(report);
         }
     }
-    best.ok_or(PlanError::MemoryLimit { limit, needed })
+    best.ok_or_else(|| {
+        let lower_bound = least_in_any_order(graph, precedence);
+        PlanError::MemoryLimit { limit, reached, lower_bound }
+    })
+}
+
+/// What any plan needs, whatever order it adds: in each pool what shares with nothing, and all that one node names.
+fn least_in_any_order(graph: &ComputeGraph, precedence: &Precedence<'_>) -> u64 {
+    let pools = by_space(graph, precedence, graph.topological_order());
+    let mut may_share = vec![false; graph.buffers().len()];
+    let mut fixed: BTreeMap<Space, u64> = BTreeMap::new();
+    for (&space, tenants) in &pools {
+        for tenant in tenants {
+            match tenant.shares {
+                Sharing::Forbidden => *fixed.entry(space).or_default() += tenant.bytes,
+                Sharing::Allowed | Sharing::Unknown => may_share[tenant.buffer.index()] = true,
+            }
+        }
+    }
+    let mut most: BTreeMap<Space, u64> = BTreeMap::new();
+    for node in graph.node_ids() {
+        let mut named: SmallVec<[BufferId; 8]> = graph
+            .operands(node)
+            .iter()
+            .map(|(region, _)| region.buffer)
+            .filter(|buffer| may_share[buffer.index()])
+            .collect();
+        named.sort_unstable();
+        named.dedup();
+        let mut sums: BTreeMap<Space, u64> = BTreeMap::new();
+        for buffer in named {
+            let Buffer { space, bytes, .. } = *graph.buffer(buffer);
+            *sums.entry(space).or_default() += bytes;
+        }
+        for (space, bytes) in sums {
+            let most = most.entry(space).or_default();
+            *most = bytes.max(*most);
+        }
+    }
+    fixed.values().sum::<u64>() + most.values().sum::<u64>()
 }
 
 /// When each node starts and is done, with as many streams as wanted, as far along an order as is known.

@@ -8,6 +8,7 @@
 mod contract;
 mod dead;
 mod empties;
+mod in_place;
 mod merge;
 mod pipeline;
 mod programmatic;
@@ -18,6 +19,7 @@ mod transfer;
 
 pub use dead::drop_dead;
 pub use empties::dissolve_empties;
+pub use in_place::update_in_place;
 pub use merge::{merge_copies, merge_fills};
 pub use pipeline::{Pass, UnknownPass, optimize};
 pub use programmatic::weaken_edges;

@@ -9,7 +9,7 @@ use crate::fusion::{FusionOptions, fuse};
 
 use super::{
     PassError, PassReport, Rewritten, dissolve_empties, drop_dead, drop_redundant_copies,
-    merge_copies, merge_fills, reduce_edges, weaken_edges,
+    merge_copies, merge_fills, reduce_edges, update_in_place, weaken_edges,
 };
 
 /// A pass by name.
@@ -25,6 +25,8 @@ pub enum Pass {
     Fills,
     /// [`fuse`], as it is without options.
     Fusion,
+    /// [`update_in_place`].
+    InPlace,
     /// [`dissolve_empties`].
     Empties,
     /// [`reduce_edges`].
@@ -35,12 +37,13 @@ pub enum Pass {
 
 impl Pass {
     /// All passes, in an order in which each finds what the ones before have made possible.
-    pub const ALL: [Pass; 8] = [
+    pub const ALL: [Pass; 9] = [
         Pass::RedundantCopies,
         Pass::Dead,
         Pass::Copies,
         Pass::Fills,
         Pass::Fusion,
+        Pass::InPlace,
         Pass::Empties,
         Pass::Edges,
         Pass::Programmatic,
@@ -52,7 +55,7 @@ impl Pass {
         match level {
             0 => &[],
             1 => &[Pass::Empties, Pass::Edges],
-            2 => &Self::ALL[..7],
+            2 => &Self::ALL[..8],
             _ => &Self::ALL,
         }
     }
@@ -65,6 +68,7 @@ impl Pass {
             Pass::Copies => "copies",
             Pass::Fills => "fills",
             Pass::Fusion => "fusion",
+            Pass::InPlace => "in-place",
             Pass::Empties => "empties",
             Pass::Edges => "edges",
             Pass::Programmatic => "programmatic",
@@ -82,6 +86,7 @@ impl Pass {
             Pass::Copies => merge_copies(graph),
             Pass::Fills => merge_fills(graph),
             Pass::Fusion => fuse(graph, &FusionOptions::default()),
+            Pass::InPlace => update_in_place(graph),
             Pass::Empties => dissolve_empties(graph),
             Pass::Edges => reduce_edges(graph),
             Pass::Programmatic => weaken_edges(graph),
@@ -125,7 +130,7 @@ impl FromStr for Pass {
 ///     assert_eq!(check_rewrite(before, &done.graph, &done.image), []);
 /// })?;
 /// assert_eq!(graph.node_count(), 1);
-/// assert_eq!(reports.len(), 7);
+/// assert_eq!(reports.len(), 8);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

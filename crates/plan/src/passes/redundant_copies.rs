@@ -15,6 +15,7 @@ use phonograph_graph::{
     Access, Arg, BufferId, ComputeGraph, Node, NodeId, NodeKind, Rebuild, Region, Space,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use super::contract::contract;
 use super::dead::take_out;
@@ -52,9 +53,9 @@ pub fn drop_redundant_copies(graph: &ComputeGraph) -> Result<Rewritten, PassErro
         let mut done = drop_copies_of_what_is_there(graph)?;
         for _ in 0..ROUNDS {
             let next = read_through(&done.graph)?;
-            let unchanged = next.report.is_unchanged();
+            let again = may_go_on(&done.graph, &next);
             done = done.followed_by(next);
-            if unchanged {
+            if !again {
                 break;
             }
         }
@@ -71,6 +72,22 @@ fn plain(graph: &ComputeGraph, node: NodeId) -> Option<PlainCopy> {
 
 fn has_plain_copies(graph: &ComputeGraph) -> bool {
     graph.node_ids().any(|node| plain(graph, node).is_some())
+}
+
+/// Whether another round could find something: copies are left that share a buffer with one that is gone.
+fn may_go_on(before: &ComputeGraph, done: &Rewritten) -> bool {
+    let mut touched: FxHashSet<BufferId> = FxHashSet::default();
+    for change in &done.report.changed {
+        if let Change::Dropped { node } | Change::Emptied { node } = *change
+            && let Some(copy) = plain(before, node)
+        {
+            touched.extend([copy.from.buffer, copy.to.buffer]);
+        }
+    }
+    let shares =
+        |copy: PlainCopy| touched.contains(&copy.from.buffer) || touched.contains(&copy.to.buffer);
+    !touched.is_empty()
+        && done.graph.node_ids().any(|node| plain(&done.graph, node).is_some_and(shares))
 }
 
 /// Who wrote a byte last, and from where it was copied.
@@ -235,24 +252,36 @@ fn read_through(graph: &ComputeGraph) -> Result<Rewritten, PassError> {
 
 /// Who touches the buffers that plain copies read or write.
 struct Uses {
-    of: FxHashMap<BufferId, Vec<(NodeId, Region, Access)>>,
+    /// Place of each buffer in `of`, or [`NONE`].
+    place: Vec<u32>,
+    of: Vec<SmallVec<[(NodeId, Region, Access); 4]>>,
 }
+
+/// No place.
+const NONE: u32 = u32::MAX;
 
 impl Uses {
     fn of_copied_buffers(graph: &ComputeGraph) -> Self {
-        let mut of: FxHashMap<BufferId, Vec<_>> = FxHashMap::default();
+        let mut place = vec![NONE; graph.buffers().len()];
+        let mut count = 0u32;
         for copy in graph.node_ids().filter_map(|node| plain(graph, node)) {
-            of.entry(copy.from.buffer).or_default();
-            of.entry(copy.to.buffer).or_default();
-        }
-        for node in graph.node_ids() {
-            for (region, access) in graph.operands(node) {
-                if let Some(uses) = of.get_mut(&region.buffer).filter(|_| region.bytes > 0) {
-                    uses.push((node, region, access));
+            for buffer in [copy.from.buffer, copy.to.buffer] {
+                if place[buffer.index()] == NONE {
+                    place[buffer.index()] = count;
+                    count += 1;
                 }
             }
         }
-        Self { of }
+        let mut of = vec![SmallVec::new(); count as usize];
+        for node in graph.node_ids() {
+            for (region, access) in graph.operands(node) {
+                let place = place[region.buffer.index()];
+                if place != NONE && region.bytes > 0 {
+                    of[place as usize].push((node, region, access));
+                }
+            }
+        }
+        Self { place, of }
     }
 
     /// Who else touches bytes of a region.
@@ -261,7 +290,8 @@ impl Uses {
         node: NodeId,
         region: Region,
     ) -> impl Iterator<Item = (NodeId, Region, Access)> + '_ {
-        let uses = self.of.get(&region.buffer).map_or(&[][..], Vec::as_slice);
+        let uses = self.of.get(self.place[region.buffer.index()] as usize);
+        let uses = uses.map_or(&[][..], SmallVec::as_slice);
         let meet = move |(user, used, _): &(NodeId, Region, Access)| {
             *user != node && used.overlaps(&region)
         };

@@ -33,6 +33,15 @@ pub enum Change {
         /// The copy.
         copy: NodeId,
     },
+    /// A node writes over one of its inputs.
+    InPlace {
+        /// The node.
+        node: NodeId,
+        /// The buffer that it reads and, now, writes.
+        over: BufferId,
+        /// The buffer that it wrote.
+        result: BufferId,
+    },
     /// An edge is gone that other paths imply.
     EdgeRemoved {
         /// The edge.
@@ -53,6 +62,7 @@ impl Change {
             Change::Emptied { .. } => "emptied",
             Change::Merged { .. } => "merged",
             Change::ReadsThrough { .. } => "reads through a copy",
+            Change::InPlace { .. } => "updated in place",
             Change::EdgeRemoved { .. } => "edge removed",
             Change::EdgeWeakened { .. } => "edge weakened",
         }
@@ -79,6 +89,9 @@ impl Change {
             Change::ReadsThrough { node, copy } => {
                 Change::ReadsThrough { node: was(node), copy: was(copy) }
             }
+            Change::InPlace { node, over, result } => {
+                Change::InPlace { node: was(node), over, result }
+            }
             Change::EdgeRemoved { edge: e } => Change::EdgeRemoved { edge: edge(e) },
             Change::EdgeWeakened { edge: e } => Change::EdgeWeakened { edge: edge(e) },
         }
@@ -93,6 +106,9 @@ impl fmt::Display for Change {
             Change::Merged { node, into } => write!(f, "{node} merged into {into}"),
             Change::ReadsThrough { node, copy } => {
                 write!(f, "{node} reads what {copy} copied where it was")
+            }
+            Change::InPlace { node, over, result } => {
+                write!(f, "{node} writes over {over} instead of into {result}")
             }
             Change::EdgeRemoved { edge } => write!(f, "{} → {} removed", edge.from, edge.to),
             Change::EdgeWeakened { edge } => {
@@ -148,6 +164,20 @@ pub enum Reason {
     Carried(BufferId),
     /// It, or a neighbour, uses this buffer through another view: all elements must be there before one is looked at.
     OtherView(BufferId),
+    /// It reads this buffer, which is the user's or carries something over.
+    Kept(BufferId),
+    /// It reads this buffer through other views than the one that it writes its result through, or at another time.
+    ReadOtherwise(BufferId),
+    /// It reads this buffer, which has another size or lies in other memory than its result.
+    OtherSize(BufferId),
+    /// This node may use what it reads after it, or at the same time.
+    StillUsed(NodeId),
+    /// This node may use the buffer of its result before it, or at the same time.
+    UsedBefore(NodeId),
+    /// Another of its results is written over this input.
+    TakenOver(BufferId),
+    /// This node cannot name another buffer.
+    CannotRename(NodeId),
     /// A merged kernel has one reduction or matrix product, and this would be the second.
     TwoKernels,
     /// It computes an operand of a matrix product, every element of which is read many times.
@@ -207,6 +237,17 @@ impl fmt::Display for Reason {
             Reason::OtherView(buffer) => {
                 write!(f, "its neighbour uses {buffer} through another view")
             }
+            Reason::Kept(buffer) => write!(f, "reads {buffer}, which is to be kept"),
+            Reason::ReadOtherwise(buffer) => {
+                write!(f, "reads {buffer} otherwise than it writes")
+            }
+            Reason::OtherSize(buffer) => {
+                write!(f, "reads {buffer}, which has another size or memory than its result")
+            }
+            Reason::StillUsed(node) => write!(f, "{node} may still use what it reads"),
+            Reason::UsedBefore(node) => write!(f, "{node} may use what it writes before it"),
+            Reason::TakenOver(buffer) => write!(f, "another result is written over {buffer}"),
+            Reason::CannotRename(node) => write!(f, "{node} cannot name another buffer"),
             Reason::TwoKernels => f.write_str("its neighbour has a reduction or product already"),
             Reason::OperandOfProduct => f.write_str("computes an operand of a matrix product"),
             Reason::AcrossRows => f.write_str("computes what a reduction reads across rows"),
@@ -248,6 +289,9 @@ impl Left {
             Reason::ReadsMore(node) => Reason::ReadsMore(was(node)),
             Reason::CannotRedirect(node) => Reason::CannotRedirect(was(node)),
             Reason::SourceChanges(node) => Reason::SourceChanges(was(node)),
+            Reason::StillUsed(node) => Reason::StillUsed(was(node)),
+            Reason::UsedBefore(node) => Reason::UsedBefore(was(node)),
+            Reason::CannotRename(node) => Reason::CannotRename(was(node)),
             other => other,
         };
         Self { node: was(self.node), why }

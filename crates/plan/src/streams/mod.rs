@@ -91,10 +91,10 @@ pub fn schedule(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<Sched
     schedule_in(graph, options, &planned)
 }
 
-/// [`schedule`] for a graph whose memory is planned already; [`PlanOptions::memory`] is for the graphs inside its nodes.
+/// [`schedule`] for a graph whose memory is planned already, graphs inside included; [`PlanOptions::memory`] does not count.
 ///
 /// # Errors
-/// As for [`schedule`].
+/// As for [`schedule`], and [`PlanError::Unplanned`] where the memory is that of another graph.
 pub fn schedule_in(
     graph: &ComputeGraph,
     options: &PlanOptions<'_>,
@@ -104,7 +104,7 @@ pub fn schedule_in(
     let MemoryReport { memory, reuse, .. } = planned;
     let ordered = guaranteed(graph, reuse)?;
     let costs = options.costs.map_or_else(|| Cow::from(assumed(graph)), Cow::from);
-    let inner = inside(graph, options, memory.pool_bytes())?;
+    let inner = inside(graph, options, planned)?;
     let finished = |candidate: Candidate| Schedule {
         streams: candidate.streams,
         steps: waits::steps(&candidate.order, &candidate.stream, &candidate.waits),
@@ -172,21 +172,26 @@ fn guaranteed<'a>(
 
 type Inner = BTreeMap<NodeId, Vec<Schedule>>;
 
-/// The schedules of the graphs inside nodes; `pools` are the bytes of those around them.
+/// The schedules of the graphs inside nodes, in the memory that is planned for them.
 fn inside(
     graph: &ComputeGraph,
     options: &PlanOptions<'_>,
-    mut pools: u64,
+    planned: &MemoryReport,
 ) -> Result<Inner, PlanError> {
+    let mut pools = planned.memory.pool_bytes();
     let mut inner = BTreeMap::new();
     for (index, node) in graph.nodes().iter().enumerate() {
         let graphs = node.kind.inner_graphs();
         if !graphs.is_empty() {
+            let node = NodeId::from_index(index);
+            let reports = planned.inner.get(&node).map_or(&[][..], Vec::as_slice);
+            if reports.len() != graphs.len() {
+                return Err(PlanError::Unplanned { node });
+            }
             // Graphs nest at most `MAX_NESTING` deep, which building them bounded.
-            // What the limit on bytes leaves for them is not known, so they have none.
-            let memory = MemoryOptions { bytes: None, ..options.memory };
-            let options = PlanOptions { costs: None, memory, ..*options };
-            let schedules = graphs.iter().map(|graph| schedule(graph, &options));
+            let options = PlanOptions { costs: None, ..*options };
+            let both = graphs.iter().zip(reports);
+            let schedules = both.map(|(graph, report)| schedule_in(graph, &options, report));
             let schedules: Vec<Schedule> = schedules.collect::<Result<_, _>>()?;
             for schedule in &schedules {
                 pools = pools.saturating_add(schedule.pool_bytes());
@@ -195,7 +200,7 @@ fn inside(
                     return Err(PlanError::TooLarge { what, bytes: pools });
                 }
             }
-            inner.insert(NodeId::from_index(index), schedules);
+            inner.insert(node, schedules);
         }
     }
     Ok(inner)

@@ -176,8 +176,9 @@ impl Maker {
     }
 
     fn node(&mut self, u: &mut Unstructured) -> Result<()> {
-        match u.int_in_range(0..=23)? {
+        match u.int_in_range(0..=25)? {
             22 | 23 => self.staged(u)?,
+            24 | 25 => self.in_turn(u)?,
             0..=2 => {
                 let (value, size) =
                     *u.choose(&[(0, 1), (0, 4), (0x3f00_3f00, 2), (0x4048_f5c3, 4)])?;
@@ -243,6 +244,32 @@ impl Maker {
         }
         let staged = Region { buffer: scratch, offset: 0, bytes: from.bytes };
         self.mix(u, staged)
+    }
+
+    /// Expressions that hand scratch of their own to one another, with perhaps something else in between.
+    fn in_turn(&mut self, u: &mut Unstructured) -> Result<()> {
+        let expr = Expr::build(|e| {
+            let (x, y) = (e.input(DType::F32), e.input(DType::F32));
+            e.output((x * e.f32(0.75) - y).tanh());
+        });
+        let expr = Arc::new(expr.unwrap());
+        let mut from = self.part(u)?;
+        for _ in 0..u.int_in_range(2..=4)? {
+            let also = self.part_of(u, from.bytes)?.unwrap_or(from);
+            let name = self.name("scratch");
+            let buffer = self.b.alloc_buffer(&name, from.bytes as usize);
+            let to = Region { buffer, offset: 0, bytes: from.bytes };
+            let name = self.name("turn");
+            let [x, y, z] = [from, also, to].map(Self::view);
+            self.b.add_elementwise(&name, expr.clone(), &[x, y], &[], &[z]);
+            // Anybody may use it now, before or after the next in turn.
+            if u.ratio(1, 4)? {
+                self.buffers.push((buffer, to.bytes / 4));
+                self.node(u)?;
+            }
+            from = to;
+        }
+        self.mix(u, from)
     }
 
     fn elementwise(&mut self, u: &mut Unstructured) -> Result<()> {

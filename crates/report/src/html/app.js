@@ -7,10 +7,12 @@ const kinds = {
   comparison: { name: 'Compare', view: (host, tab, env) => new Compare(host, tab, env) },
 };
 
-let page = 0, tab = 0, views = [], hits = [], hit = -1;
+// `found` counts what is found, of which `hits` holds the first.
+let page = 0, tab = 0, views = [], hits = [], hit = -1, found = 0, asking = 0;
 
 const title = make('h1'), tabs = make('div', { role: 'tablist', 'aria-label': 'Views' }), stage = make('main', { id: 'stage' });
 const panel = make('aside', { id: 'details', 'aria-label': 'Details' }), said = make('p', { class: 'said', 'aria-live': 'polite' });
+const trouble = make('div', { id: 'trouble', role: 'alert', hidden: true });
 const crumbs = make('nav', { id: 'crumbs', 'aria-label': 'Graph' }), tools = make('div', { id: 'tools' });
 const results = make('ol', { id: 'results', hidden: true }), hitCount = make('span', { id: 'hits', 'aria-live': 'polite' });
 const search = make('input', {
@@ -26,21 +28,22 @@ const help = make('dialog', { id: 'help', 'aria-label': 'Keys' },
     ['/', 'search; Enter and Shift+Enter walk through what was found'],
     ['↑ ↓', 'along edges: to a producer, to a consumer'],
     ['← →', 'to the neighbour in the row; in a schedule, along the lane'],
-    ['Enter', 'step into a child graph or body (also a double click); from a span, to its node'],
+    ['Enter', 'step into a child graph, body or box (also a double click); from a span, to its node'],
+    ['Esc', 'clear the selection; then step out, back to where you were'],
     ['Backspace', 'step out'],
-    ['+ − 0', 'zoom in, out, show all (also the wheel)'],
-    ['Shift + arrows', 'move the picture (also by dragging)'],
+    ['+ − 0', 'zoom in, out, show all (also the wheel, or two fingers)'],
+    ['Shift + arrows', 'move the picture (also by dragging, or the wheel sideways)'],
     ['1 … 9', 'tabs'],
-    ['Esc', 'close, clear the selection'],
     ['Tab', 'to the next control'],
     ['?', 'these keys'],
   ]),
+  make('p', { class: 'note' }, 'Point at an edge to see why it is there; a click keeps it.'),
   make('form', { method: 'dialog' }, make('button', {}, 'Close')));
 
 document.body.append(
   make('header', {}, title, data.pages.length > 1 ? pick : undefined, tabs, make('div', { class: 'search' }, search, hitCount, results), button('?', 'Keys (?)', () => help.showModal())),
   make('div', { id: 'bar' }, crumbs, tools),
-  stage, panel, tip, help, said);
+  stage, panel, tip, help, said, trouble);
 
 const view = () => views[tab]?.view;
 
@@ -48,10 +51,27 @@ const view = () => views[tab]?.view;
 function env(index) {
   const graph = () => { const at = data.pages[page].tabs[index].graph; return at === undefined ? null : ready(at); };
   return {
+    at: { page, tab: index, side: 0 },
+    wait,
     chosen: () => { if (views[tab] === views[index]) describe(); },
     graph,
-    toNode: (g, n) => { const target = graph(); if (target) { show(data.pages[page].tabs[index].graph); target.chooseIn(g, n); } },
+    toNode: (g, n) => { const target = graph(); if (target) { show(data.pages[page].tabs[index].graph); target.chooseNumber(g, n); } },
   };
+}
+
+// Says that something takes its time, and what went wrong if it does; nothing comes of it then.
+async function wait(promise) {
+  trouble.hidden = true;
+  stage.classList.add('busy');
+  try {
+    return await promise;
+  } catch (error) {
+    trouble.textContent = `What lies there did not come: ${error.message}. Is \`phonograph view\` still running?`;
+    trouble.hidden = false;
+    return undefined;
+  } finally {
+    stage.classList.remove('busy');
+  }
 }
 
 // A view is made when it is first shown.
@@ -100,7 +120,7 @@ function show(index) {
 function describe() {
   const now = view();
   if (!now) return;
-  const chosen = now.selected !== null && now.selected !== undefined;
+  const chosen = [now.selected, now.edge].some(what => what !== null && what !== undefined);
   const close = button('×', 'Close (Esc)', () => { now.key(new KeyboardEvent('keydown', { key: 'Escape' })); now.camera.canvas.focus(); });
   close.className = 'close';
   panel.replaceChildren(...(chosen ? [close, ...now.describe()] : overview(now)).filter(Boolean));
@@ -117,7 +137,13 @@ function showTrail(now, graph) {
   const parts = graph.trail.map(([g, n], depth) => make('button', { click: () => graph.leave(depth) }, graph.picture.groups[g].title));
   const here = make('span', { 'aria-current': 'page' }, graph.scene().title || graph.picture.title);
   crumbs.replaceChildren(...parts.flatMap(part => [part, make('span', { class: 'sep' }, '›')]), here,
-    make('span', { class: 'note' }, `${graph.picture.whole ? count(graph.scene().nodes.length, 'node') : `${graph.scene().nodes.length} boxes`}, ${count(graph.scene().edges.length, 'edge')}`));
+    make('span', { class: 'note' }, sizeOf(graph.scene())));
+}
+
+function sizeOf({ nodes, edges, stands, part }) {
+  if (stands !== undefined) return `${count(stands, 'node')} in ${count(nodes.length, 'box')}`;
+  if (part && !part.numbers.length) return count(nodes.length, 'box');
+  return `${count(nodes.length, 'node')}, ${count(edges.length, 'edge')}`;
 }
 
 function colourBy(owner, colours, redraw) {
@@ -149,17 +175,34 @@ function overview(now) {
     summary.length && !now.trail.length ? table(summary) : undefined,
     ...notes.map(note => make('p', { class: 'note' }, note)),
     now.legend(),
-    make('p', { class: 'note' }, 'Click a node, search with /, follow edges with the arrow keys; ? lists all keys.'),
+    make('p', { class: 'note' }, 'Click a node or an edge, search with /, follow edges with the arrow keys; ? lists all keys.'),
   ];
 }
 
 function find(open = true) {
-  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-  hits = view()?.find(words) ?? [];
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean), now = view();
+  hits = now?.find(words) ?? [];
+  showHits(words, hits.length, open);
+  if (!words.length || !now?.more) return;
+  // What only the server knows comes later, unless somebody has typed on or gone elsewhere.
+  const asked = search.value;
+  clearTimeout(asking);
+  asking = setTimeout(async () => {
+    const found = await wait(now.more(words));
+    if (!found || search.value !== asked || view() !== now) return;
+    const own = hits.length;
+    found.mark();
+    hits = [...hits, ...found.hits];
+    showHits(words, own + found.all, open && document.activeElement === search);
+  }, 120);
+}
+
+function showHits(words, all, open) {
   hit = -1;
-  hitCount.textContent = words.length ? (hits.length ? `${hits.length.toLocaleString('en')} found` : 'nothing found') : '';
+  found = all;
+  hitCount.textContent = words.length ? (all ? `${all.toLocaleString('en')} found` : 'nothing found') : '';
   results.replaceChildren(...hits.slice(0, 60).map((found, i) => make('li', {}, make('button', { tabindex: '-1', click: () => goTo(i) }, make('span', { class: 'label' }, found.label), make('span', { class: 'note' }, found.note)))));
-  if (hits.length > 60) results.append(make('li', { class: 'note' }, `… and ${hits.length - 60} more`));
+  if (all > 60) results.append(make('li', { class: 'note' }, `… and ${(all - 60).toLocaleString('en')} more`));
   results.hidden = !open || !hits.length;
 }
 
@@ -167,7 +210,7 @@ function goTo(index) {
   if (!hits.length) return;
   hit = (index + hits.length) % hits.length;
   hits[hit].go();
-  hitCount.textContent = `${hit + 1} of ${hits.length.toLocaleString('en')}`;
+  hitCount.textContent = `${hit + 1} of ${found.toLocaleString('en')}`;
   results.querySelectorAll('button').forEach((b, i) => b.classList.toggle('now', i === hit));
   results.hidden = true;
 }

@@ -1,5 +1,7 @@
 // What every part of the page uses: the data, elements, colours, figures in words.
 
+// The server that this page may ask for more, if it has one.
+const ask = { server: null };
 const data = JSON.parse(document.getElementById('data').textContent);
 const text = at => data.strings[at];
 const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
@@ -55,12 +57,12 @@ function bytes(n) {
 
 // Nanoseconds in a unit that fits `scale`, or steps.
 function time(n, steps, scale = n) {
-  if (steps) return `${n} ${n === 1 ? 'step' : 'steps'}`;
+  if (steps) return count(n, 'step');
   const [unit, name] = scale >= 1e9 ? [1e9, 's'] : scale >= 1e6 ? [1e6, 'ms'] : scale >= 1e3 ? [1e3, 'µs'] : [1, 'ns'];
   return `${round(n / unit, 3)} ${name}`;
 }
 
-const count = (n, noun) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
+const count = (n, noun) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : noun.endsWith('x') ? 'es' : 's'}`;
 
 // A round distance of ticks, at least `least`.
 function roundStep(least) {
@@ -71,8 +73,9 @@ function roundStep(least) {
 // One line that fits a width in pixels, in the font that the context has.
 function fitText(context, words, width, advance) {
   const room = Math.floor(width / advance);
-  if (room < 3) return '';
   if (words.length <= room) return words;
+  // Less tells nothing apart.
+  if (room < 7) return '';
   const head = Math.ceil((room - 1) * 0.6);
   return `${words.slice(0, head)}…${words.slice(words.length - (room - 1 - head))}`;
 }

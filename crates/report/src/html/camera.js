@@ -6,7 +6,7 @@ class Camera {
   constructor(host, { mode = 'free', bounds, draw, click, hover, inset = [0, 0, 0, 0], label, largest = 6 }) {
     Object.assign(this, { mode, bounds, paint: draw, inset, largest });
     Object.assign(this, { x: 0, y: 0, kx: 1, ky: 1, width: 0, height: 0, motion: null, pending: false, touched: false });
-    this.canvas = make('canvas', { tabindex: '0', role: 'img', 'aria-label': label });
+    this.canvas = make('canvas', { tabindex: '0', role: 'application', 'aria-label': label });
     host.append(this.canvas);
     this.context = this.canvas.getContext('2d');
     this.listen(click, hover);
@@ -151,20 +151,33 @@ class Camera {
     c.setTransform(ratio * this.kx, 0, 0, ratio * this.ky, ratio * (this.inset[3] - this.x * this.kx), ratio * (this.inset[0] - this.y * this.ky));
   }
 
+  // Where one is, and back there.
+  view() { const { x, y, kx, ky, touched } = this; return { x, y, kx, ky, touched }; }
+
+  restore(view) {
+    Object.assign(this, view, { motion: null });
+    this.draw();
+  }
+
   toScreen(wx, wy) { return [this.inset[3] + (wx - this.x) * this.kx, this.inset[0] + (wy - this.y) * this.ky]; }
   toWorld(px, py) { return [this.x + (px - this.inset[3]) / this.kx, this.y + (py - this.inset[0]) / this.ky]; }
 
-  // Brings a rectangle into sight, in the middle unless it is well inside already.
+  // Brings a rectangle into sight: what is just outside by as little as it takes, what is far into the middle.
   reveal(x, y, w, h, least = 0.6) {
-    const [width, height] = this.plot();
-    this.touched = true;
-    let { kx, ky } = this.motion?.to ?? this;
+    const [width, height] = this.plot(), at = this.motion?.to ?? this, margin = 48;
+    let { kx, ky } = at;
     if (this.mode === 'free' && kx < least) kx = ky = least;
-    const at = this.motion?.to ?? this, margin = 40;
-    const inside = kx === at.kx
-      && (x - at.x) * kx > margin && (x + w - at.x) * kx < width - margin
-      && (y - at.y) * ky > margin && (y + h - at.y) * ky < height - margin;
-    if (!inside) this.move({ x: x + w / 2 - width / 2 / kx, y: y + h / 2 - height / 2 / ky, kx, ky });
+    const scaled = kx !== at.kx, off = (from, size, room, now, k) => Math.max(now - from - size, from - now - room / k) > room / k / 2;
+    const far = scaled || off(x, w, width, at.x, kx) || off(y, h, height, at.y, ky);
+    const axis = (from, size, room, now, k) => {
+      const low = from - margin / k, high = from + size + margin / k;
+      if (far || high - low > room / k) return from + size / 2 - room / 2 / k;
+      return low < now ? low : high > now + room / k ? high - room / k : now;
+    };
+    const to = { x: axis(x, w, width, at.x, kx), y: axis(y, h, height, at.y, ky), kx, ky };
+    if (to.x === at.x && to.y === at.y && !scaled) return;
+    this.touched = true;
+    this.move(to);
   }
 
   pan(dx, dy) {
@@ -178,30 +191,55 @@ class Camera {
     const at = event => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
     canvas.addEventListener('wheel', event => {
       event.preventDefault();
-      const [px, py] = at(event), lines = event.deltaMode ? 16 : 1, y = event.deltaY * lines;
-      if (this.mode === 'time' && !event.ctrlKey && (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) {
-        this.move({ x: this.x + (event.deltaX * lines + (event.shiftKey ? y : 0)) / this.kx, y: this.y, kx: this.kx, ky: this.ky }, false);
+      const [px, py] = at(event), lines = event.deltaMode ? 16 : 1, x = event.deltaX * lines, y = event.deltaY * lines;
+      showTip(event, '');
+      // Sideways it moves; a pinch on a touch pad comes as a wheel with Ctrl.
+      if (!event.ctrlKey && (event.shiftKey || Math.abs(x) > Math.abs(y))) {
+        this.touched = true;
+        this.move({ x: this.x + (x + (event.shiftKey ? y : 0)) / this.kx, y: this.y, kx: this.kx, ky: this.ky }, false);
         return;
       }
       // Wheels jump, touch pads glide: only jumps need smoothing.
       this.zoom(Math.exp(-clamp(y, -240, 240) * (event.ctrlKey ? 0.01 : 0.0024)), px - this.inset[3], py - this.inset[0], Math.abs(y) > 40);
-      showTip(event, '');
     }, { passive: false });
-    let drag = null;
+    // Fingers on the picture, or the mouse: one drags, two zoom.
+    const points = new Map();
+    let drag = null, pinch = null;
+    const begin = (point, moved) => {
+      const grip = moved ? null : this.grab?.(...point);
+      drag = { point, x: this.x, y: this.y, moved: moved || Boolean(grip), grip };
+    };
+    const spread = () => {
+      const [[ax, ay], [bx, by]] = [...points.values()];
+      return { middle: [(ax + bx) / 2, (ay + by) / 2], apart: Math.max(Math.hypot(bx - ax, by - ay), 1) };
+    };
     canvas.addEventListener('pointerdown', event => {
       if (event.button !== 0) return;
       canvas.focus({ preventScroll: true });
       this.motion = null;
-      const point = at(event), grip = this.grab?.(...point);
-      drag = { point, x: this.x, y: this.y, moved: Boolean(grip), grip };
+      points.set(event.pointerId, at(event));
       canvas.setPointerCapture(event.pointerId);
+      if (points.size === 1) begin(at(event), false);
+      if (points.size === 2) { drag = null; pinch = spread(); showTip(event, ''); }
     });
     canvas.addEventListener('pointermove', event => {
       const [px, py] = at(event);
-      if (!drag) { showTip(event, hover?.(px, py) ?? ''); return; }
+      if (!points.size) { if (event.pointerType !== 'touch') showTip(event, hover?.(px, py) ?? ''); return; }
+      if (!points.has(event.pointerId)) return;
+      points.set(event.pointerId, [px, py]);
+      if (pinch && points.size === 2) {
+        const now = spread(), [mx, my] = now.middle, [ox, oy] = pinch.middle;
+        this.x -= (mx - ox) / this.kx;
+        if (this.mode !== 'time' || this.bounds().h > this.plot()[1]) this.y -= (my - oy) / this.ky;
+        this.zoom(now.apart / pinch.apart, mx - this.inset[3], my - this.inset[0], false);
+        pinch = now;
+        return;
+      }
+      if (!drag) return;
       if (drag.grip) { drag.grip(px, py); return; }
       const dx = px - drag.point[0], dy = py - drag.point[1];
-      if (!drag.moved && Math.hypot(dx, dy) < 4) return;
+      // Fingers are less steady than mice.
+      if (!drag.moved && Math.hypot(dx, dy) < (event.pointerType === 'touch' ? 9 : 4)) return;
       if (!drag.moved) { drag.moved = true; canvas.classList.add('drag'); showTip(event, ''); }
       this.touched = true;
       this.x = drag.x - dx / this.kx;
@@ -209,14 +247,17 @@ class Camera {
       this.draw();
     });
     const drop = event => {
+      if (!points.delete(event.pointerId)) return;
       if (drag && !drag.moved && event.type === 'pointerup') click?.(...at(event));
-      drag = null;
+      drag = pinch = null;
       canvas.classList.remove('drag');
+      // After a pinch the finger that stays drags on.
+      if (points.size === 1) begin([...points.values()][0], true);
     };
     canvas.addEventListener('dblclick', () => this.double?.());
     canvas.addEventListener('pointerup', drop);
     canvas.addEventListener('pointercancel', drop);
-    canvas.addEventListener('pointerleave', event => showTip(event, ''));
+    canvas.addEventListener('pointerleave', event => { if (!points.size) { hover?.(); showTip(event, ''); } });
   }
 
   key(event) {

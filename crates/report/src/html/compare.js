@@ -13,6 +13,10 @@ class Compare {
       const box = make('div', { class: 'side' }, make('div', { class: 'side-title' }, `${side ? 'after' : 'before'}: ${picture.title}`));
       host.append(box);
       return new Graph(box, picture, {
+        at: { ...env.at, side },
+        wait: env.wait,
+        // Room for the heading.
+        inset: [36, 0, 0, 0],
         tint: (g, n) => this.colour(side, source.changes[side][g]?.nodes[n]),
         tintEdge: (g, e) => this.colour(side, source.changes[side][g]?.edges[e]),
         chosen: view => this.follow(side, view),
@@ -47,6 +51,8 @@ class Compare {
 
   get selected() { return this.sides[this.active].selected; }
 
+  get edge() { return this.sides[this.active].edge; }
+
   key(event) { return this.sides[this.active].key(event); }
 
   find(words) {
@@ -55,12 +61,24 @@ class Compare {
     })));
   }
 
+  // What the server finds in boxes, on both sides.
+  async more(words) {
+    const sides = await Promise.all(this.sides.map(view => view.more(words))), found = sides.filter(Boolean);
+    if (!found.length) return null;
+    return {
+      all: found.reduce((sum, { all }) => sum + all, 0),
+      hits: sides.flatMap((one, side) => (one?.hits ?? []).map(hit => ({
+        ...hit, note: `${side ? 'after' : 'before'}, ${hit.note}`, go: () => { this.active = side; return hit.go(); },
+      }))),
+      mark: () => { for (const one of found) one.mark(); },
+    };
+  }
+
   describe() {
     const view = this.sides[this.active], g = view.group, n = view.selected;
+    if (n === null) return view.describe(n, this.verdict(this.source.changes[this.active][g]?.edges[view.edge]));
     const change = this.source.changes[this.active][g]?.nodes[n] ?? 0, at = this.partner[this.active].get([g, n].join());
-    const words = ['the same in both', 'changed', this.active ? 'only after' : 'only before'][change];
-    const verdict = make('p', { class: ['', 'changed', this.active ? 'added' : 'removed'][change] }, words);
-    const extra = this.source.changes[this.active][g] ? [verdict] : [];
+    const extra = this.verdict(this.source.changes[this.active][g]?.nodes[n]);
     if (change === 1 && at) {
       const facts = (picture, [h, m]) => { const node = picture.groups[h].nodes[m]; return new Map([['name', text(node.label)], ['what', node.lines.map(text).join(', ')], ...node.facts.map(([a, b]) => [text(a), text(b)])]); };
       const mine = facts(view.picture, [g, n]), its = facts(this.sides[1 - this.active].picture, at);
@@ -69,6 +87,12 @@ class Compare {
       if (rows.length) extra.push(make('h3', {}, 'What changed'), table(rows));
     }
     return view.describe(n, extra);
+  }
+
+  verdict(change) {
+    if (change === undefined) return [];
+    const words = ['the same in both', 'changed', this.active ? 'only after' : 'only before'][change];
+    return [make('p', { class: ['', 'changed', this.active ? 'added' : 'removed'][change] }, words)];
   }
 
   overview() {
@@ -85,7 +109,7 @@ class Compare {
         swatch.style.background = theme[name];
         return make('li', {}, swatch, words);
       })),
-      none ? make('p', {}, 'The graphs are the same.') : undefined,
+      none ? make('p', {}, 'The graphs are the same: every node and edge of one is in the other.') : make('p', { class: 'note' }, 'Choosing a node chooses what it became on the other side.'),
       before.whole && after.whole ? undefined : make('p', { class: 'note' }, 'The graphs are too large to be drawn node by node: differences are only counted.'),
       buttonList('Differences', this.list.map(([side, g, n, change]) => ({
         label: text(this.sides[side].picture.groups[g].nodes[n].brief),

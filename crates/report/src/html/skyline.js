@@ -33,7 +33,7 @@ class Memory {
   }
 
   nodeName(moment) {
-    const { order, group } = this.now(), n = order[moment], node = this.env.graph()?.scene(group).nodes[n];
+    const { order, group } = this.now(), n = order[moment], node = this.env.graph()?.known(group, n);
     return node ? `${n} ${text(node.brief)}` : `node ${n}`;
   }
 
@@ -41,8 +41,8 @@ class Memory {
     const found = this.at(px, py), [x] = this.camera.toWorld(px, py), moment = Math.floor(x), { live, order } = this.now();
     this.camera.canvas.classList.toggle('over', found !== null);
     const words = [];
-    if (found !== null) { const [label, offset, length, first, last] = this.now().blocks[found]; words.push(text(label), `${bytes(length)} at ${offset.toLocaleString('en')}, moments ${first} to ${last}`); }
-    if (moment >= 0 && moment < order.length) words.push(`moment ${moment}: ${this.nodeName(moment)}`, `${bytes(live[moment])} in use`);
+    if (found !== null) { const [label, offset, length, first, last] = this.now().blocks[found]; words.push(text(label), `${bytes(length)} at byte ${offset.toLocaleString('en')}, moments ${first.toLocaleString('en')} to ${last.toLocaleString('en')}`); }
+    if (moment >= 0 && moment < order.length) words.push(`moment ${moment.toLocaleString('en')}: ${this.nodeName(moment)}`, `${bytes(live[moment])} in use`);
     return words.join('\n');
   }
 
@@ -91,7 +91,8 @@ class Memory {
     c.textBaseline = 'middle';
     if (!pool.blocks.length) {
       c.fillStyle = theme.muted;
-      c.fillText('No internal buffers: every buffer is the user’s own.', left, top + 20);
+      c.font = `13px ${theme.sans}`;
+      c.fillText('This graph has no buffers of its own to place.', 20, 40);
       return;
     }
     // Bytes: a round number in powers of two.
@@ -115,7 +116,7 @@ class Memory {
       const x = sx(i * tick);
       c.fillStyle = theme.muted;
       c.textAlign = 'center';
-      c.fillText(String(Math.round(i * tick)), x, top + height + 12);
+      c.fillText(Math.round(i * tick).toLocaleString('en'), x, top + height + 12);
     }
     c.textAlign = 'left';
     c.fillText('moment, in the order of issue', left, top + height + 26);
@@ -124,9 +125,16 @@ class Memory {
     c.rect(left, top - 2, width + 2, height + 4);
     c.clip();
     c.font = `10.5px ${theme.mono}`;
+    const drawn = new Set();
     pool.blocks.forEach(([label, offset, length, first, last], b) => {
       const x = sx(first), w = Math.max((last - first + 1) * camera.kx, 1), y = sy(offset + length), h = Math.max(length * camera.ky, 1);
       if (x > left + width || x + w < left || y > top + height || y + h < top) return;
+      if (w < 2 && !this.hits?.has(b)) {
+        // Many in one column of pixels, at the same bytes, are drawn once.
+        const key = (Math.floor(x) * 8192 + Math.floor(clamp(y, 0, 8191))) * 8192 + Math.floor(clamp(h, 0, 8191));
+        if (drawn.has(key)) return;
+        drawn.add(key);
+      }
       const colour = laneColour(b);
       c.globalAlpha = this.hits && !this.hits.has(b) ? 0.12 : 0.34;
       c.fillStyle = colour;
@@ -139,9 +147,20 @@ class Memory {
     });
     // Bytes in use.
     c.strokeStyle = theme.live;
-    c.lineWidth = 2;
+    // Where moments are narrow a heavy line would hide what it is about.
+    c.lineWidth = clamp(camera.kx / 6, 0.7, 2);
     c.beginPath();
-    pool.live.forEach((live, moment) => { c.lineTo(sx(moment), sy(live)); c.lineTo(sx(moment + 1), sy(live)); });
+    const begin = Math.max(0, Math.floor(camera.x)), end = Math.min(pool.live.length, Math.ceil(camera.x + width / camera.kx) + 1);
+    for (let moment = begin; moment < end;) {
+      // Of moments that share a column of pixels, the least and the most.
+      const column = Math.floor(sx(moment));
+      let least = pool.live[moment], most = least, last = least;
+      const from = moment;
+      do { last = pool.live[moment]; least = Math.min(least, last); most = Math.max(most, last); moment++; } while (moment < end && Math.floor(sx(moment)) === column);
+      c.lineTo(sx(from), sy(pool.live[from]));
+      if (moment - from > 1) { c.lineTo(column, sy(least)); c.lineTo(column, sy(most)); c.lineTo(column, sy(last)); }
+      c.lineTo(sx(moment), sy(last));
+    }
     c.stroke();
     const level = (amount, colour, dash) => {
       const y = sy(amount);
@@ -167,7 +186,7 @@ class Memory {
     let x = left;
     for (const [colour, words] of [
       [theme.removed, `pool ${bytes(pool.bytes)}`],
-      ...(pool.bound ? [[theme.accent, `bound ${bytes(pool.bound[0])}: ${pool.bound[1]}`]] : []),
+      ...(pool.bound ? [[theme.accent, `at least ${bytes(pool.bound[0])}: ${pool.bound[1]}`]] : []),
       [theme.live, 'bytes in use'],
     ]) {
       c.fillStyle = colour;
@@ -190,12 +209,12 @@ class Memory {
       make('p', { class: 'kind' }, `buffer in ${this.now().name}`),
       table([
         ['size', `${bytes(length)} (${length.toLocaleString('en')} B)`],
-        ['offset', offset.toLocaleString('en')],
-        ['lives', `moments ${first} to ${last} of ${order.length}`],
+        ['offset', `${offset.toLocaleString('en')} B`],
+        ['lives', `moments ${first.toLocaleString('en')} to ${last.toLocaleString('en')} of ${order.length.toLocaleString('en')}`],
         ['first user', at(first)],
         ['last user', at(last)],
       ]),
-      buttonList('Shares bytes with', sharing.map(([[name, , l, f, e], b]) => ({ label: text(name), note: `${bytes(l)}, ${f} to ${e}`, go: () => this.choose(b, true) }))),
+      buttonList('Shares bytes with', sharing.map(([[name, , l, f, e], b]) => ({ label: text(name), note: `${bytes(l)}, moments ${f.toLocaleString('en')} to ${e.toLocaleString('en')}`, go: () => this.choose(b, true) }))),
     ];
   }
 
@@ -203,13 +222,14 @@ class Memory {
     const pool = this.now(), { pools } = this.source;
     const pick = pools.length > 1 && make('p', {}, 'pool ', make('select', { 'aria-label': 'Pool', change: event => this.show(+event.target.value) },
       ...pools.map((p, i) => make('option', { value: i, selected: i === this.pool }, `${p.name}, ${bytes(p.bytes)}`))));
-    if (!pool.blocks.length) return [make('h2', {}, this.source.title), make('p', {}, 'There are no internal buffers to place.')];
+    if (!pool.blocks.length) return [make('h2', {}, this.source.title), make('p', {}, 'This graph has no buffers of its own to place: all memory that its nodes name is the caller’s.'),
+      make('p', { class: 'note' }, 'A graph that a driver dumped as DOT tells no buffers but those that its nodes allocate. One in JSON, or built by a program with internal buffers, tells them all: their places in memory are planned and drawn here.')];
     return [
       make('h2', {}, this.source.title),
       pick || make('p', { class: 'kind' }, pool.name),
       table([
         ['pool', bytes(pool.bytes)],
-        ...(pool.bound ? [['bound', `${bytes(pool.bound[0])}, ${pool.bound[1]}`], ['above the bound', pool.bound[0] ? `${round(100 * (pool.bytes / pool.bound[0] - 1), 1)} %` : 'no bound']] : []),
+        ...(pool.bound ? [['at least', `${bytes(pool.bound[0])}, ${pool.bound[1]}`], ['above that', pool.bound[0] ? `${round(100 * (pool.bytes / pool.bound[0] - 1), 1)} %` : 'no bound']] : []),
         ['nothing shared', bytes(pool.unshared)],
         ['saved', pool.unshared ? `${round(100 * (1 - pool.bytes / pool.unshared), 1)} %` : '0 %'],
         ['buffers', pool.blocks.length.toLocaleString('en')],

@@ -5,7 +5,7 @@ class Times {
     Object.assign(this, { source, env, selected: null, hits: null });
     // Few rows may be tall.
     const rows = source.lanes.reduce((sum, lane) => sum + Math.max(1, lane.rows), 0);
-    this.row = clamp(Math.floor(360 / Math.max(1, rows)), 20, 44);
+    this.row = clamp(Math.floor(420 / Math.max(1, rows)), 20, 64);
     this.gap = 12;
     let y = 0;
     this.lanes = source.lanes.map((lane, l) => {
@@ -15,11 +15,20 @@ class Times {
         label, brief, kind, start, end, node, critical: critical === 1, y: top + row * this.row, l, s,
       }));
       spans.sort((a, b) => a.y - b.y || a.start - b.start);
-      return { ...lane, top, bottom: y - this.gap, spans };
+      // Spans of a row do not overlap, so their ends are sorted, too.
+      const rows = Array.from({ length: Math.max(1, lane.rows) }, () => []);
+      for (const span of spans) rows[Math.round((span.y - top) / this.row)].push(span);
+      return { ...lane, top, bottom: y - this.gap, spans, rows };
     });
-    this.height = y;
     this.all = this.lanes.flatMap(lane => lane.spans);
     this.length = Math.max(1, source.length);
+    this.strip = source.lanes.length > 1 ? { top: y + 10, height: clamp(this.row * 2, 48, 96) } : null;
+    this.height = y + (this.strip ? this.strip.height + 24 : 0);
+    this.sums = ['start', 'end'].map(end => {
+      const times = Float64Array.from(this.all, span => span[end]).sort(), sums = new Float64Array(times.length + 1);
+      times.forEach((t, i) => { sums[i + 1] = sums[i] + t; });
+      return { times, sums };
+    });
     this.byNode = new Map();
     for (const span of this.all) {
       if (!span.node) continue;
@@ -68,13 +77,12 @@ class Times {
     const [top, , , left] = this.camera.inset;
     if (px < left || py < top) return null;
     const [t, y] = this.camera.toWorld(px, py), slack = 2 / this.camera.kx;
+    const spans = this.lanes.flatMap(lane => lane.rows).find(spans => spans.length && y >= spans[0].y && y < spans[0].y + this.row);
     let best = null;
-    for (const span of this.all) {
-      if (y >= span.y && y < span.y + this.row && t >= span.start - slack && t <= span.end + slack) {
-        // Of thin neighbours, the one that really is there.
-        const off = Math.max(span.start - t, t - span.end, 0);
-        if (!best || off < best.off) best = { span, off };
-      }
+    for (let at = spans ? this.firstAfter(spans, t - slack) : Infinity; at < spans?.length && spans[at].start <= t + slack; at++) {
+      // Of thin neighbours, the one that really is there.
+      const off = Math.max(spans[at].start - t, t - spans[at].end, 0);
+      if (!best || off < best.off) best = { span: spans[at], off };
     }
     return best?.span ?? null;
   }
@@ -105,7 +113,7 @@ class Times {
 
   // Left and right in the lane, up and down to what runs at the same time in the next.
   step(key) {
-    const spans = [...this.all].sort((a, b) => a.start - b.start || a.y - b.y);
+    const spans = this.sorted ??= [...this.all].sort((a, b) => a.start - b.start || a.y - b.y);
     if (!spans.length) return;
     const now = this.selected;
     if (!now) { this.choose(spans[0], true); return; }
@@ -135,6 +143,17 @@ class Times {
   draw(c) {
     const { camera, source, row } = this, [top, , , left] = camera.inset, [width, height] = camera.plot();
     const sx = t => left + (t - camera.x) * camera.kx, sy = y => top + y - camera.y;
+    if (!this.all.length) {
+      c.fillStyle = theme.muted;
+      c.font = `13px ${theme.sans}`;
+      c.textBaseline = 'middle';
+      c.fillText('Nothing runs here: the graph has no nodes.', 20, 40);
+      return;
+    }
+    c.textBaseline = 'middle';
+    c.fillStyle = theme.muted;
+    c.font = `11px ${theme.sans}`;
+    c.fillText(source.steps ? 'step' : 'time', 12, top - 14);
     // Ticks.
     const visible = width / camera.kx, tick = Math.max(roundStep(visible / Math.max(2, width / 110)), source.steps ? 1 : 0);
     c.font = `11px ${theme.sans}`;
@@ -148,7 +167,7 @@ class Times {
       c.lineTo(x, camera.height);
       c.stroke();
       c.fillStyle = theme.muted;
-      const words = source.steps ? String(Math.round(i * tick)) : time(i * tick, false, Math.max(i * tick, tick * 10));
+      const words = source.steps ? Math.round(i * tick).toLocaleString('en') : time(i * tick, false, Math.max(i * tick, tick * 10));
       c.fillText(words, x + 4, top - 14);
     }
     c.save();
@@ -167,33 +186,24 @@ class Times {
     c.font = `10.5px ${theme.mono}`;
     // Beside what is chosen and what it touches, the rest steps back.
     const near = this.selected && this.neighbours(this.selected), around = near && new Set([this.selected, ...near.before, ...near.after]);
-    for (const lane of this.lanes) {
-      let lastX = -Infinity, lastY = -1, lastName = null;
-      for (const span of lane.spans) {
-        const y = sy(span.y), x0 = sx(span.start), x1 = sx(span.end);
-        if (y + row < top || y > camera.height || x1 < left || x0 > left + width + 16) continue;
-        const w = Math.max(x1 - x0, 1);
-        // Many in one pixel are drawn once.
-        if (w <= 1 && span.y === lastY && x0 - lastX < 0.5 && span.name === lastName && span !== this.selected) continue;
-        [lastX, lastY, lastName] = [x0, span.y, span.name];
-        const { fill, line, alpha } = this.colours(span), dim = this.hits && !this.hits.has(span) ? 0.25 : around && !around.has(span) ? 0.45 : 1;
-        c.globalAlpha = dim * (w < 4 ? 0.75 : alpha ?? 1);
-        c.fillStyle = w < 4 ? line : fill ?? line;
-        c.fillRect(x0, y + 1, w, row - 3);
-        c.globalAlpha = dim;
-        if (w >= 4) {
-          c.strokeStyle = line;
-          c.lineWidth = span.critical ? 2 : 0.8;
-          c.strokeRect(x0 + 0.5, y + 1.5, w - 1, row - 4);
-        }
-        if (span.critical) { c.fillStyle = theme.ink; c.fillRect(x0, y + row - 4, w, 2); }
-        const shown = Math.max(x0, left), words = fitText(c, text(span.brief), x1 - shown - 8, 6.35);
-        if (words) { c.fillStyle = theme.ink; c.fillText(words, shown + 4, y + row / 2 - 0.5); }
+    const bright = around ?? this.hits;
+    for (const spans of this.lanes.flatMap(lane => lane.rows)) {
+      if (!spans.length || sy(spans[0].y) + row < top || sy(spans[0].y) > camera.height) continue;
+      let at = this.firstAfter(spans, camera.x), lastX = [-Infinity, -Infinity];
+      for (; at < spans.length; at++) {
+        const span = spans[at], x0 = sx(span.start), x1 = sx(span.end);
+        if (x0 > left + width + 16) break;
+        const w = Math.max(x1 - x0, 1), light = bright?.has(span) ?? true;
+        // Many in one pixel are drawn once, those that stand out in any case.
+        if (w <= 1 && Math.floor(x0) === lastX[+light]) continue;
+        lastX[+light] = Math.floor(x0);
+        this.drawSpan(c, span, x0, w, sy(span.y), light ? 1 : around ? 0.45 : 0.25, left);
       }
     }
     c.globalAlpha = 1;
     this.drawLinks(c, sx, sy);
     c.restore();
+    if (this.strip && sy(this.strip.top) < camera.height) this.drawStrip(c, left, top, width, sy);
     for (const lane of this.lanes) {
       const y = sy(lane.top);
       if (y + 40 < top || y > camera.height) continue;
@@ -202,9 +212,85 @@ class Times {
       c.fillText(fitText(c, lane.name, left - 16, 6.6), 12, y + 9);
       c.fillStyle = theme.muted;
       c.font = `10.5px ${theme.sans}`;
-      if (lane.bottom - lane.top >= row) c.fillText(`${Math.round(100 * lane.busy / this.length)} % busy, ${lane.spans.length}`, 12, y + 22);
+      if (lane.bottom - lane.top >= row) c.fillText(`${Math.round(100 * lane.busy / this.length)} % busy, ${count(lane.spans.length, 'span')}`, 12, y + 22);
     }
     c.restore();
+  }
+
+  // The first span of a row that ends after a time.
+  firstAfter(spans, time) {
+    let low = 0, high = spans.length;
+    while (low < high) { const middle = (low + high) >> 1; if (spans[middle].end < time) low = middle + 1; else high = middle; }
+    return low;
+  }
+
+  drawSpan(c, span, x0, w, y, dim, left) {
+    const { row } = this, { fill, line, alpha } = this.colours(span);
+    c.globalAlpha = dim * (w < 4 ? 0.75 : alpha ?? 1);
+    c.fillStyle = w < 4 ? line : fill ?? line;
+    // Whole pixels for the thinnest: side by side they would look like a comb.
+    c.fillRect(w > 1 ? x0 : Math.floor(x0), y + 1, w, row - 3);
+    c.globalAlpha = dim;
+    if (w >= 4) {
+      c.strokeStyle = line;
+      c.lineWidth = span.critical ? 2 : 0.8;
+      c.strokeRect(x0 + 0.5, y + 1.5, w - 1, row - 4);
+    }
+    if (span.critical) { c.fillStyle = theme.ink; c.fillRect(x0, y + row - 4, w, 2); }
+    const shown = Math.max(x0, left), room = x0 + w - shown - 8;
+    if (room < 12) return;
+    c.fillStyle = theme.ink;
+    c.fillText(fitText(c, text(span.brief), room, 6.35), shown + 4, y + row / 2 - 0.5);
+  }
+
+  // Time that all spans together have taken until a moment.
+  taken(moment) {
+    const [begun, ended] = this.sums.map(({ times, sums }) => {
+      let low = 0, high = times.length;
+      while (low < high) { const middle = (low + high) >> 1; if (times[middle] < moment) low = middle + 1; else high = middle; }
+      return low * moment - sums[low];
+    });
+    return begun - ended;
+  }
+
+  // How many run at once, below the lanes: the mean of each column of pixels.
+  drawStrip(c, left, top, width, sy) {
+    const { camera, strip } = this, most = this.lanes.length, floor = sy(strip.top) + strip.height;
+    c.fillStyle = theme.shade;
+    c.fillRect(left, floor - strip.height, width + 16, strip.height);
+    c.save();
+    c.beginPath();
+    c.rect(left, top, width + 16, camera.height);
+    c.clip();
+    c.beginPath();
+    c.moveTo(left, floor);
+    let before = this.taken(camera.x);
+    for (let x = 0; x < width; x++) {
+      const now = this.taken(camera.x + (x + 1) / camera.kx), mean = (now - before) * camera.kx;
+      c.lineTo(left + x, floor - strip.height * Math.min(mean / most, 1));
+      c.lineTo(left + x + 1, floor - strip.height * Math.min(mean / most, 1));
+      before = now;
+    }
+    c.lineTo(left + width, floor);
+    c.closePath();
+    c.globalAlpha = 0.3;
+    c.fillStyle = theme.accent;
+    c.fill();
+    c.globalAlpha = 1;
+    c.strokeStyle = theme.accent;
+    c.lineWidth = 1;
+    c.stroke();
+    c.restore();
+    c.fillStyle = theme.ink;
+    c.font = `12px ${theme.sans}`;
+    c.fillText('running at once', 12, floor - strip.height + 9);
+    c.fillStyle = theme.muted;
+    c.font = `10.5px ${theme.sans}`;
+    c.fillText(`of ${count(most, 'lane')}`, 12, floor - strip.height + 22);
+    c.textAlign = 'right';
+    c.fillText(String(most), left - 6, floor - strip.height + 6);
+    c.fillText('0', left - 6, floor - 5);
+    c.textAlign = 'left';
   }
 
   // The dependencies of the selected span, as arrows.
@@ -240,12 +326,9 @@ class Times {
   neighbours(span) {
     const graph = span.node && this.env.graph();
     if (!graph) return { before: [], after: [] };
-    const [g, n] = span.node, { nodes, edges } = graph.scene(g), spansOf = other => this.byNode.get([g, other].join()) ?? [];
-    const real = list => list.flat().filter(other => other !== span);
-    return {
-      before: real(nodes[n]?.ins.map(e => spansOf(edges[e].from)) ?? []),
-      after: real(nodes[n]?.outs.map(e => spansOf(edges[e].to)) ?? []),
-    };
+    const [g, n] = span.node, { before, after } = graph.around(g, n);
+    const spansOf = others => others.flatMap(other => this.byNode.get([g, other].join()) ?? []).filter(other => other !== span);
+    return { before: spansOf(before), after: spansOf(after) };
   }
 
   describe() {
@@ -279,10 +362,12 @@ class Times {
       ]),
       make('h3', {}, this.source.steps ? 'Steps by name' : 'Time by name'),
       this.byName(),
-      this.source.steps ? make('p', { class: 'note' }, 'What nodes cost is not known: each takes one step. Costs come from a profiler’s trace.') : undefined,
+      this.all.some(span => span.critical) ? make('ul', { class: 'legend' }, make('li', {}, make('span', { class: 'swatch underline' }), 'underlined: on the critical path')) : undefined,
+      this.source.steps ? make('p', { class: 'note' }, 'What nodes cost is not known: each takes one step. `--costs FILE` gives times, from a trace of PyTorch’s profiler or a file of `phonograph run --profile`.') : undefined,
     ];
   }
   byName() {
+    if (!this.names.length) return make('p', { class: 'note' }, 'No node has run.');
     const shown = this.names.slice(0, 24), list = make('ul', { class: 'names' }), most = this.names[0]?.total || 1;
     for (const name of shown) {
       const bar = make('span', { class: 'bar' }), one = this.all.find(span => span.name === name);

@@ -101,7 +101,7 @@ fn the_legend_has_what_is_there_and_no_more() {
     let all = texts(&check(&zoo(), 12));
     for words in [
         "kernel",
-        "summary",
+        "box",
         "redundant",
         "programmatic",
         "launch order",
@@ -184,9 +184,9 @@ fn large_graphs_are_collapsed_and_say_so() {
     picture.groups[0].edges.push(Edge::new(NodeIx(0), NodeIx(10)));
     let drawing = check(&picture, 10);
     let all = texts(&drawing);
-    assert!(all.contains("20001 nodes and 20001 edges are too many to draw one by one"), "{all}");
+    assert!(all.contains("20,001 nodes and 20,001 edges are too many to draw one by one"), "{all}");
     assert!(all.contains("Not drawn: 1 edge between boxes that are not neighbours."), "{all}");
-    assert_eq!(all.matches("\n2000 nodes\n").count(), 9, "{all}");
+    assert_eq!(all.matches("\n2,000 nodes\n").count(), 9, "{all}");
 }
 
 #[test]

@@ -3,8 +3,12 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
-use phonograph_graph::{ComputeGraph, GraphBuilder, MemcpyDir, NodeId, from_dot};
+use phonograph_graph::{
+    ComputeGraph, Condition, ConditionalKind, GraphBuilder, MemcpyDir, NodeId, from_dot,
+};
+use phonograph_report::compare::NodeAt;
 use phonograph_report::matching::{Matching, find};
+use phonograph_report::picture::{GroupIx, NodeIx};
 use phonograph_report::profile::{Profile, read};
 
 fn gunzip(bytes: &[u8]) -> Vec<u8> {
@@ -33,8 +37,8 @@ fn a_recorded_trace_gives_costs_to_every_node() {
     for replay in &found.replays {
         // Each of the three branches ran on one stream, in its order.
         let stream = |node: NodeId| {
-            let of = |(place, id): &(usize, Option<NodeId>)| {
-                (*id == Some(node)).then(|| profile.events[*place].stream)
+            let of = |(place, id): &(usize, Option<NodeAt>)| {
+                (*id == Some((GroupIx(0), NodeIx(node.0)))).then(|| profile.events[*place].stream)
             };
             replay.events.iter().find_map(of).expect("all are matched")
         };
@@ -89,9 +93,14 @@ fn graph(names: &str, edges: &[(u32, u32)]) -> ComputeGraph {
     b.build().expect("a graph")
 }
 
-/// The node of each event, `.` for none; then the nodes that were not found.
+/// The node of each event, behind its group and a colon if it is an inner one, `.` for none; then the nodes that were not
+/// found.
 fn shown(found: &Matching) -> String {
-    let one = |node: Option<NodeId>| node.map_or(".".into(), |node| node.0.to_string());
+    let one = |node: Option<NodeAt>| match node {
+        None => ".".into(),
+        Some((GroupIx(0), node)) => node.to_string(),
+        Some((group, node)) => format!("{group}:{node}"),
+    };
     let events: Vec<String> =
         found.replays.iter().flat_map(|r| &r.events).map(|&(_, node)| one(node)).collect();
     let missing: Vec<String> = found.unmatched_nodes.iter().map(|n| n.0.to_string()).collect();
@@ -134,6 +143,81 @@ fn a_child_graph_costs_what_its_nodes_cost() {
     let last = b.add_kernel("z", 1, 32, 0).finish();
     b.chain(&[first, child, last]);
     let found = find(&b.build().expect("a graph"), &trace("a@1 k@1 l@1 z@1"));
-    assert_eq!(shown(&found), "0 1 1 2; ");
+    assert_eq!(shown(&found), "0 1:0 1:1 2; ");
     assert_eq!(found.costs, [Some(0), Some(300), Some(300)]);
+    let inner = [((GroupIx(1), NodeIx(0)), 100), ((GroupIx(1), NodeIx(1)), 200)];
+    assert_eq!(found.inner, inner.into());
+}
+
+/// Kernels by name, one after the other; `if(…)`, `while(…)` and `child(…)` hold graphs.
+fn nested(text: &str) -> ComputeGraph {
+    let mut open: Vec<(&str, GraphBuilder, Option<NodeId>)> = vec![("", GraphBuilder::new(), None)];
+    let spaced = text.replace(')', " ) ").replace('(', "( ");
+    for token in spaced.split_whitespace() {
+        if token.ends_with('(') {
+            open.push((token, GraphBuilder::new(), None));
+            continue;
+        }
+        let inner = (token == ")").then(|| open.pop().expect("an open bracket"));
+        let (_, builder, last) = open.last_mut().expect("a graph");
+        let node = match inner {
+            None => builder.add_kernel(token, 1, 32, 0).finish(),
+            Some((kind, inner, _)) => {
+                let inner = inner.build().expect("a graph");
+                match kind {
+                    "child(" => builder.add_child("inner", inner),
+                    kind => {
+                        let kind = match kind {
+                            "if(" => ConditionalKind::If,
+                            _ => ConditionalKind::While,
+                        };
+                        builder.add_conditional("choice", kind, Condition::Handle(7), vec![inner])
+                    }
+                }
+            }
+        };
+        if let Some(before) = last.replace(node) {
+            builder.dep(before, node);
+        }
+    }
+    open.pop().expect("a graph").1.build().expect("a graph")
+}
+
+#[test]
+fn bodies_run_as_often_as_events_say() {
+    for (name, nodes, events, want) in [
+        ("a branch taken", "a if(k l) z", "a@1 k@1 l@1 z@1", "0 1:0 1:1 2; "),
+        ("a branch not taken", "a if(k l) z", "a@1 z@1", "0 2; "),
+        (
+            "three rounds",
+            "a while(k l) z",
+            "a@1 k@1 l@1 k@1 l@1 k@1 l@1 z@1",
+            "0 1:0 1:1 1:0 1:1 1:0 1:1 2; ",
+        ),
+        ("no round", "a while(k) z", "a@1 z@1", "0 2; "),
+        ("the same kernel after the loop", "while(k) k", "k@1 k@1 k@1", "1:0 1:0 1; "),
+        ("the same kernel before the loop", "k while(k) z", "k@1 k@1 k@1 z@1", "0 1:0 1:0 2; "),
+        (
+            "a branch in a loop",
+            "while(a if(k) b) z",
+            "a@1 b@1 a@1 k@1 b@1 z@1",
+            "1:0 1:2 1:0 2:0 1:2 1; ",
+        ),
+        ("a child in a loop", "while(child(k l)) z", "k@1 l@1 k@1 l@1 z@1", "2:0 2:1 2:0 2:1 1; "),
+        (
+            "two loops with a kernel between",
+            "while(k) m while(k)",
+            "k@1 k@1 m@1 k@1",
+            "1:0 1:0 1 2:0; ",
+        ),
+        ("after what follows a loop it is over", "while(k) m n", "k@1 m@1 k@1 n@1", "1:0 1 . 2; "),
+        ("a node outside is missing", "a if(k) z", "a@1 k@1", "0 1:0; 2"),
+    ] {
+        let found = find(&nested(nodes), &trace(events));
+        assert_eq!(shown(&found), want, "{name}");
+    }
+    // Rounds of 100 and 200 ns: the body's node has their median, the loop their sum.
+    let found = find(&nested("a while(k) z"), &trace("a@1 k@1 k@1 z@1"));
+    assert_eq!(found.costs, [Some(0), Some(300), Some(300)]);
+    assert_eq!(found.inner, [((GroupIx(1), NodeIx(0)), 200)].into());
 }

@@ -2,13 +2,15 @@
 
 use crate::common::{graph, hostile, recorded};
 use phonograph_report::compare::Comparison;
-use phonograph_report::html::{Page, PageError, Section, html, html_of};
-use phonograph_report::perfetto;
-use phonograph_report::picture::{GroupIx, LaneIx, Node, NodeClass, NodeIx};
+use phonograph_report::html::{
+    EMBEDDED_NODES, Page, PageError, PictureAt, Question, Section, Served, html, html_of,
+};
+use phonograph_report::picture::{GroupIx, LaneIx, Node, NodeClass, NodeIx, Picture};
 use phonograph_report::skyline::{self, Block, Moment, Pool, Skyline, SkylineError};
 use phonograph_report::timeline::{
     self, Lane, MAX_SPANS, Span, SpanAt, SpanIx, Timeline, TimelineError, Unit,
 };
+use phonograph_report::{MAX_NODES, perfetto};
 use serde_json::Value;
 
 fn span(label: &str, start: u64, end: u64, node: Option<u32>) -> Span {
@@ -169,17 +171,99 @@ fn several_pages_are_one_document() {
 }
 
 #[test]
-fn spans_do_not_lead_into_a_collapsed_graph() {
+fn spans_do_not_lead_to_nodes_that_a_page_lacks() {
     let data = check(&Page {
         title: "large".into(),
         summary: Vec::new(),
         sections: vec![
-            Section::Graph(graph(phonograph_report::MAX_NODES + 1, &[])),
+            Section::Graph(graph(EMBEDDED_NODES + 1, &[])),
             Section::Timeline(two_streams("streams")),
         ],
     });
     let tabs = &data["pages"][0]["tabs"];
     assert_eq!((&tabs[0]["whole"], &tabs[1]["graph"]), (&false.into(), &Value::Null));
+}
+
+/// Twenty thousand nodes and one, each after the one ten before it.
+fn ten_chains() -> Picture {
+    let n = MAX_NODES as u32 + 1;
+    let edges: Vec<(u32, u32)> = (10..n).map(|i| (i - 10, i)).collect();
+    graph(n as usize, &edges)
+}
+
+#[test]
+fn boxes_of_a_page_hold_their_nodes() {
+    let picture = ten_chains();
+    let sections = vec![Section::Graph(picture.clone()), Section::Timeline(two_streams("streams"))];
+    let data = check(&Page { sections, ..Page::default() });
+    let tabs = &data["pages"][0]["tabs"];
+    assert_eq!((&tabs[0]["whole"], &tabs[1]["graph"]), (&false.into(), &0.into()));
+    let groups = tabs[0]["groups"].as_array().expect("groups");
+    assert_eq!(groups[0]["stands"], MAX_NODES + 1);
+    let mut seen = vec![false; MAX_NODES + 1];
+    for (b, node) in groups[0]["nodes"].as_array().expect("boxes").iter().enumerate() {
+        let part = &groups[node["opens"].as_u64().expect("a group") as usize];
+        assert_eq!(part["part"]["of"], 0);
+        assert_eq!(part["part"]["path"], serde_json::json!([b]));
+        for (at, number) in part["part"]["numbers"].as_array().expect("numbers").iter().enumerate()
+        {
+            let number = number.as_u64().expect("a number") as usize;
+            assert!(!std::mem::replace(&mut seen[number], true), "{number} is in two boxes");
+            assert_eq!(text_at(&data, &part["nodes"][at]["label"]), format!("k{number}"));
+        }
+        // Ten edges lead in from the box above, ten out to the one below.
+        let outside = part["part"]["outside"].as_array().expect("edges").len();
+        assert_eq!(outside, if b == 0 || b + 1 == 223 { 10 } else { 20 }, "{b}");
+    }
+    assert!(seen.into_iter().all(|seen| seen));
+}
+
+#[test]
+fn a_server_answers_what_a_page_asks() {
+    let sections = vec![
+        Section::Graph(ten_chains()),
+        Section::Comparison(
+            Comparison::find("same", graph(1, &[]), ten_chains()).expect("no cycle"),
+        ),
+        Section::Graph(graph(3, &[])),
+    ];
+    let served = Served::new("large", vec![Page { sections, ..Page::default() }]).expect("a page");
+    assert!(served.document().contains("connect-src 'self'"));
+    let (data, _) = parts(served.document());
+    let boxes = &data["pages"][0]["tabs"][0]["groups"][0]["nodes"];
+    assert_eq!(boxes[3]["opens"], true);
+    let ask = |section, side, question| -> Value {
+        let answer = served.answer(PictureAt { page: 0, section, side }, question);
+        answer.map_or(Value::Null, |answer| serde_json::from_str(&answer).expect("JSON"))
+    };
+    for (section, side) in [(0, 0), (1, 1)] {
+        let opened = ask(section, side, Question::Open(GroupIx(0), &[3]));
+        assert_eq!(opened["group"]["title"], "levels 27 to 35");
+        assert_eq!(opened["group"]["part"]["numbers"][1], 271);
+        let label = opened["group"]["nodes"][1]["label"].as_u64().expect("a place") as usize;
+        assert_eq!(opened["strings"][label], "k271");
+        let place = ask(section, side, Question::Where(GroupIx(0), NodeIx(271)));
+        assert_eq!(place, serde_json::json!([[3], 1]));
+        let found = ask(section, side, Question::Find(" KERNEL k271 "));
+        // The number begins others, too: 2710 to 2719.
+        assert_eq!(found["count"], 11);
+        assert_eq!(found["nodes"][0], serde_json::json!([0, 271, "k271", [3], 1]));
+        assert_eq!(found["boxes"], serde_json::json!([[0, 3], [0, 30]]));
+        assert_eq!(ask(section, side, Question::Find("kernel"))["count"], MAX_NODES + 1);
+        assert_eq!(ask(section, side, Question::Find(" "))["count"], 0);
+    }
+    for (section, side, question) in [
+        (0, 0, Question::Open(GroupIx(0), &[])),
+        (0, 0, Question::Open(GroupIx(0), &[u32::MAX])),
+        (0, 0, Question::Open(GroupIx(0), &[3, 0])),
+        (0, 0, Question::Open(GroupIx(1), &[3])),
+        (0, 0, Question::Where(GroupIx(0), NodeIx(u32::MAX))),
+        (1, 0, Question::Open(GroupIx(0), &[0])),
+        (2, 0, Question::Where(GroupIx(0), NodeIx(0))),
+        (3, 0, Question::Find("k")),
+    ] {
+        assert_eq!(ask(section, side, question), Value::Null, "{question:?}");
+    }
 }
 
 #[test]
@@ -232,7 +316,7 @@ fn too_many_spans_are_merged_and_say_so() {
     let lanes = vec![Lane { name: "stream".into(), spans }];
     let timeline = Timeline { title: "long".into(), lanes, ..Timeline::default() };
     let drawing = timeline::svg(&timeline).expect("can be drawn");
-    assert!(drawing.contains("20001 spans are too many to draw one by one"));
+    assert!(drawing.contains("20,001 spans are too many to draw one by one"));
     assert!(drawing.len() < 2_000_000, "{} bytes", drawing.len());
 }
 

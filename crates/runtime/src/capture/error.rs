@@ -164,6 +164,27 @@ pub enum CaptureError {
         /// Bytes given.
         given: u64,
     },
+    /// A buffer of the window that lies in memory which other graphs of its group overwrite, and that is more than scratch: it
+    /// is read before it is written, or somebody still holds it. It would change under whoever reads it.
+    #[error(
+        "{buffer} lies in memory that {with} of its group overwrites, and {problem}; only scratch of the window can lie there"
+    )]
+    Shared {
+        /// The buffer's name.
+        buffer: String,
+        /// The other graph.
+        with: String,
+        /// What makes it more than scratch.
+        problem: &'static str,
+    },
+    /// A slot that cannot be set so.
+    #[error("slot {slot} cannot be set: {problem}")]
+    Slot {
+        /// Its name.
+        slot: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// An allocation larger than any.
     #[error("an allocation of {bytes} bytes; {MAX_ALLOCATION} is the most")]
     TooLarge {
@@ -238,6 +259,8 @@ pub enum Request {
     Submit(String),
     /// To replay a graph.
     Launch(String),
+    /// To come after what another stream has been given.
+    Order(LogicalStreamId),
 }
 
 impl fmt::Display for Request {
@@ -250,6 +273,7 @@ impl fmt::Display for Request {
             Request::Profile(name) => write!(f, "profile of {name}"),
             Request::Submit(name) => write!(f, "operation {name}"),
             Request::Launch(name) => write!(f, "launch of {name}"),
+            Request::Order(other) => write!(f, "order after {other:?}"),
         }
     }
 }

@@ -63,7 +63,7 @@ impl Cpu {
     /// The contents of memory.
     pub fn slice<'a, T: Element>(&'a self, memory: &'a Memory) -> Result<&'a [T], MemoryError> {
         let len = self.own(memory)?.elements::<T>()?;
-        // SAFETY: the memory holds `len` initialised, aligned elements, any bytes are a `T`, and the borrowed handle keeps it
+        // SAFETY: the allocation holds `len` initialised elements, any bytes are a `T`, and the borrowed handle keeps it
         // alive. Whatever writes to it needs `&mut self`: `slice_mut` and `replay`.
         Ok(unsafe { slice::from_raw_parts(memory.start().cast(), len) })
     }

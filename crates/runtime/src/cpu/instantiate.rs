@@ -212,7 +212,7 @@ fn bind(
 ) -> Result<Bound, InstantiateError> {
     let problem = |buffer, problem: String| InstantiateError::Binding { buffer, problem };
     let mut given: FxHashMap<BufferId, &Memory> = FxHashMap::default();
-    for (at, &(buffer, memory)) in bindings.memory.iter().enumerate() {
+    for &(buffer, memory) in &bindings.memory {
         let Some(declared) = graph.buffers().get(buffer.index()) else {
             return Err(problem(buffer, "is for a buffer that the graph does not have".into()));
         };
@@ -233,13 +233,13 @@ fn bind(
         if !address.is_multiple_of(declared.align) {
             return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
         }
-        if let Some((other, _)) = bindings.memory[..at].iter().find(|(_, m)| m.overlaps(memory)) {
-            return Err(problem(
-                buffer,
-                format!("is bound to {other} as well; operands must not overlap"),
-            ));
-        }
         given.insert(buffer, memory);
+    }
+    let memories: Vec<&Memory> = bindings.memory.iter().map(|(_, memory)| *memory).collect();
+    if let Some((at, earlier)) = Memory::first_overlap(&memories) {
+        let [buffer, other] = [at, earlier].map(|at| bindings.memory[at].0);
+        let clash = format!("is bound to {other} as well; operands must not overlap");
+        return Err(problem(buffer, clash));
     }
     let mut memory = FxHashMap::default();
     let mut bases = Vec::with_capacity(graph.buffers().len());

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use phonograph_graph::DEFAULT_ALIGN;
 use thiserror::Error;
 
 use super::kernels::Element;
@@ -32,14 +33,6 @@ pub enum MemoryError {
     /// The handle is of another device.
     #[error("the memory belongs to another device")]
     OtherDevice,
-    /// A part that starts between elements.
-    #[error("a part that starts at byte {offset} does not start at an element of {element} bytes")]
-    Offset {
-        /// Where the part starts.
-        offset: u64,
-        /// Bytes of an element.
-        element: u64,
-    },
     /// The memory is not a whole number of elements.
     #[error("{bytes} bytes are not whole elements of {element}")]
     Size {
@@ -92,12 +85,11 @@ unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
 
-/// Memory of a [`Cpu`](super::Cpu), shared by all graphs that it is bound to and kept alive by them.
+/// Memory of a [`Cpu`](super::Cpu), whole or a part of it, shared by all graphs that it is bound to and kept alive by them.
 #[derive(Clone)]
 pub struct Memory {
     allocation: Arc<Allocation>,
     pub(super) device: Arc<DeviceToken>,
-    /// Where in the allocation it starts.
     offset: u64,
     bytes: u64,
 }
@@ -112,44 +104,66 @@ impl Memory {
         Ok(Self { allocation, device: device.clone(), offset: 0, bytes })
     }
 
+    /// The first byte.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.allocation.start().wrapping_add(self.offset as usize)
+    }
+
+    /// A handle of `bytes` bytes of it from `offset` on; `None` past its end or where a buffer cannot start, which is at a
+    /// multiple of [`DEFAULT_ALIGN`] only.
+    pub fn part(&self, offset: u64, bytes: u64) -> Option<Memory> {
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let (allocation, device) = (self.allocation.clone(), self.device.clone());
+        (fits && offset.is_multiple_of(DEFAULT_ALIGN)).then(|| Self {
+            allocation,
+            device,
+            offset: self.offset + offset,
+            bytes,
+        })
+    }
+
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A part of it, or `None` where it does not reach that far. It keeps all of it alive.
-    ///
-    /// ```
-    /// let cpu = phonograph_runtime::cpu::Cpu::new(1)?;
-    /// let page = cpu.alloc(1024)?;
-    /// assert_eq!(page.part(256, 512).map(|part| part.bytes()), Some(512));
-    /// assert!(page.part(768, 512).is_none());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn part(&self, offset: u64, bytes: u64) -> Option<Memory> {
-        let end = offset.checked_add(bytes)?;
-        (end <= self.bytes).then(|| Memory { offset: self.offset + offset, bytes, ..self.clone() })
+    /// Whether both handles are of the same memory.
+    pub fn same_as(&self, other: &Memory) -> bool {
+        self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
     }
 
-    /// The first byte. It lies in the allocation, or one past its end for a part of no bytes.
-    pub(super) fn start(&self) -> *mut u8 {
-        self.allocation.start().wrapping_add(self.offset as usize)
-    }
-
-    /// Whether both handles share a byte, or are the same memory of no bytes.
-    pub fn overlaps(&self, other: &Memory) -> bool {
-        let same = self.offset == other.offset && self.bytes == other.bytes;
-        let (end, other_end) = (self.offset + self.bytes, other.offset + other.bytes);
+    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one.
+    pub(super) fn overlaps(&self, other: &Memory) -> bool {
+        let end = |memory: &Memory| memory.offset + memory.bytes.max(1);
         Arc::ptr_eq(&self.allocation, &other.allocation)
-            && (same || (self.offset < other_end && other.offset < end))
+            && self.offset < end(other)
+            && other.offset < end(self)
     }
 
-    /// Number of elements of type `T`, which are aligned.
+    /// The first of the memories, in this order, that overlaps an earlier one, and that earlier one. O(n log n).
+    pub(super) fn first_overlap(memories: &[&Memory]) -> Option<(usize, usize)> {
+        let mut order: Vec<usize> = (0..memories.len()).collect();
+        order.sort_by_key(|&at| (memories[at].start() as usize, at));
+        // What overlaps anything overlaps the one before it whose end lies furthest.
+        let mut furthest: Option<usize> = None;
+        let mut clash = None;
+        for at in order {
+            if let Some(other) = furthest.filter(|&other| memories[other].overlaps(memories[at])) {
+                let pair = (at.max(other), at.min(other));
+                clash = Some(clash.map_or(pair, |known: (usize, usize)| known.min(pair)));
+            }
+            let end = |at: usize| memories[at].start() as usize + memories[at].bytes as usize;
+            if furthest.is_none_or(|other| end(at) > end(other)) {
+                furthest = Some(at);
+            }
+        }
+        clash
+    }
+
+    /// Number of elements of type `T`.
     pub(super) fn elements<T: Element>(&self) -> Result<usize, MemoryError> {
         let (bytes, element) = (self.bytes, size_of::<T>() as u64);
-        if !self.offset.is_multiple_of(element) {
-            Err(MemoryError::Offset { offset: self.offset, element })
-        } else if bytes.is_multiple_of(element) {
+        if bytes.is_multiple_of(element) {
             Ok((bytes / element) as usize)
         } else {
             Err(MemoryError::Size { bytes, element })

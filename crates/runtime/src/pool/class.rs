@@ -9,7 +9,17 @@ const GRAIN: u64 = 256;
 const PAGE: u64 = 1 << 20;
 const MOST_SLICES: u64 = 64;
 
-/// Bytes of a slice: multiples of 256 up to 1 KiB, then four steps for each doubling.
+/// Where a page lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Place {
+    /// Memory of the device.
+    #[default]
+    Device,
+    /// Page-locked memory of the host, which functions of the host can be given.
+    Host,
+}
+
+/// Bytes of a slice: multiples of 256 up to 1 KiB, then four steps for each doubling; and where its page lies.
 ///
 /// ```
 /// use phonograph_runtime::pool::SizeClass;
@@ -18,31 +28,44 @@ const MOST_SLICES: u64 = 64;
 /// assert_eq!([bytes(0), bytes(257), bytes(1025), bytes(1 << 20)], [256, 512, 1280, 1 << 20]);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SizeClass(u64);
+pub struct SizeClass {
+    bytes: u64,
+    place: Place,
+}
 
 impl SizeClass {
-    /// The smallest class that holds `bytes`; `None` above [`MAX_ALLOCATION`].
+    /// The smallest class of device memory that holds `bytes`; `None` above [`MAX_ALLOCATION`].
     pub fn of(bytes: u64) -> Option<Self> {
         if bytes > MAX_ALLOCATION {
             return None;
         }
         let bytes = bytes.max(1);
         let step = if bytes <= 4 * GRAIN { GRAIN } else { 1 << (bytes.ilog2() - 2) };
-        Some(Self(bytes.next_multiple_of(step)))
+        Some(Self { bytes: bytes.next_multiple_of(step), place: Place::Device })
+    }
+
+    /// The class of the same size elsewhere.
+    pub const fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Where its pages lie.
+    pub const fn place(self) -> Place {
+        self.place
     }
 
     /// Bytes of a slice.
     pub const fn bytes(self) -> u64 {
-        self.0
+        self.bytes
     }
 
     /// Slices of a page: as many as fit a megabyte, between 1 and 64.
     pub fn slices(self) -> u64 {
-        (PAGE / self.0).clamp(1, MOST_SLICES)
+        (PAGE / self.bytes).clamp(1, MOST_SLICES)
     }
 
     /// Bytes of a page.
     pub fn page_bytes(self) -> u64 {
-        self.slices() * self.0
+        self.slices() * self.bytes
     }
 }

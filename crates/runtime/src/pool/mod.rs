@@ -3,7 +3,8 @@
 //! In: requests for bytes on behalf of a backend stream, and pages from whoever owns the device. Out: [`Slice`]s, and whole
 //! pages once nothing uses them. A request is rounded up to its [`SizeClass`], at most a quarter more than asked above
 //! 1 KiB; a page is cut into slices of one class. A page that a sealed graph has touched is *guarded*: its free slices are
-//! not handed out until the last such graph is gone, because a replay may write them at any time.
+//! not handed out until the last such graph is gone, because a replay may write them at any time. Only graphs of one
+//! [`GroupId`], whose launches never overlap where they share a slice, may take them from one another.
 //!
 //! Taking and giving back cost O(log pages). The pool never allocates by itself: growing is a separate call, so that
 //! a recording can be served from what is held and nothing else.
@@ -13,7 +14,7 @@ mod class;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use class::{MAX_ALLOCATION, SizeClass};
+pub use class::{MAX_ALLOCATION, Place, SizeClass};
 
 use crate::streams::PooledStreamId;
 
@@ -26,6 +27,10 @@ impl fmt::Display for PageId {
         write!(f, "page {}", self.0)
     }
 }
+
+/// Graphs that may have scratch in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupId(pub u64);
 
 /// A part of a page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,8 +50,8 @@ struct Page<P> {
     free: Vec<u64>,
     /// Bytes asked for by those who hold slices.
     requested: u64,
-    /// Sealed graphs that have touched it.
-    guards: u32,
+    /// Sealed graphs that have touched it, each by its group.
+    guards: Vec<Option<GroupId>>,
 }
 
 impl<P> Page<P> {
@@ -63,13 +68,20 @@ impl<P> Page<P> {
     }
 
     fn serves(&self) -> bool {
-        self.guards == 0 && !self.free.is_empty()
+        self.guards.is_empty() && !self.free.is_empty()
+    }
+
+    /// Whether it is guarded, and by graphs of this group alone.
+    fn is_of(&self, group: GroupId) -> bool {
+        !self.guards.is_empty() && self.guards.iter().all(|guard| *guard == Some(group))
     }
 }
 
 /// The pages of one size class of one backend stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassReport {
+    /// Where they lie.
+    pub place: Place,
     /// Bytes of a slice.
     pub slice_bytes: u64,
     /// Number of pages.
@@ -143,7 +155,7 @@ impl<P> Pools<P> {
         let id = PageId(self.next);
         self.next += 1;
         let free = (0..class.slices()).rev().map(|slice| slice * class.bytes()).collect();
-        let page = Page { memory, stream, class, free, requested: 0, guards: 0 };
+        let page = Page { memory, stream, class, free, requested: 0, guards: Vec::new() };
         self.pages.insert(id, page);
         self.open.entry((stream, class)).or_default().insert(id);
         id
@@ -153,6 +165,35 @@ impl<P> Pools<P> {
     pub fn available(&self, stream: PooledStreamId, class: SizeClass) -> u64 {
         let open = self.open.get(&(stream, class)).into_iter().flatten();
         open.map(|id| self.pages[id].free.len() as u64).sum()
+    }
+
+    /// Free slices of pages that graphs of this group guard and nobody else does. O(pages).
+    pub fn shared(
+        &self,
+        stream: PooledStreamId,
+        class: SizeClass,
+        group: GroupId,
+    ) -> impl Iterator<Item = Slice> + '_ {
+        let of = self.pages.iter().filter(move |(_, page)| {
+            page.stream == stream && page.class == class && page.is_of(group)
+        });
+        of.flat_map(|(&id, page)| {
+            page.free.iter().rev().map(move |&offset| Slice { page: id, offset })
+        })
+    }
+
+    /// Takes this slice, which is free, for `requested` bytes, guarded or not.
+    ///
+    /// # Panics
+    /// If the page is gone.
+    pub fn take_this(&mut self, slice: Slice, requested: u64) {
+        let page = self.page_mut(slice.page);
+        page.free.retain(|&offset| offset != slice.offset);
+        page.requested += requested;
+        let (key, full) = ((page.stream, page.class), page.free.is_empty());
+        if let Some(open) = self.open.get_mut(&key).filter(|_| full) {
+            open.remove(&slice.page);
+        }
     }
 
     /// Gives a slice back that was taken for `requested` bytes.
@@ -179,6 +220,14 @@ impl<P> Pools<P> {
         self.pages[&page].stream
     }
 
+    /// How a page is cut.
+    ///
+    /// # Panics
+    /// As for [`memory`](Self::memory).
+    pub fn class(&self, page: PageId) -> SizeClass {
+        self.pages[&page].class
+    }
+
     /// Bytes of a page.
     ///
     /// # Panics
@@ -192,13 +241,13 @@ impl<P> Pools<P> {
     /// # Panics
     /// As for [`memory`](Self::memory).
     pub fn guards(&self, page: PageId) -> u32 {
-        self.pages[&page].guards
+        self.pages[&page].guards.len() as u32
     }
 
-    /// One more sealed graph touches the page.
-    pub fn guard(&mut self, page: PageId) {
+    /// One more sealed graph, of this group if it is of any, touches the page.
+    pub fn guard(&mut self, page: PageId, group: Option<GroupId>) {
         let guarded = self.page_mut(page);
-        guarded.guards += 1;
+        guarded.guards.push(group);
         let key = (guarded.stream, guarded.class);
         if let Some(open) = self.open.get_mut(&key) {
             open.remove(&page);
@@ -206,17 +255,19 @@ impl<P> Pools<P> {
     }
 
     /// One of these graphs is gone.
-    pub fn unguard(&mut self, page: PageId) {
-        self.page_mut(page).guards -= 1;
+    pub fn unguard(&mut self, page: PageId, group: Option<GroupId>) {
+        let guards = &mut self.page_mut(page).guards;
+        let at = guards.iter().position(|guard| *guard == group);
+        guards.swap_remove(at.expect("a graph unguards what it guarded"));
         self.reopen(page);
     }
 
     /// Takes out the pages of which nothing is held or guarded, but for those of streams that `keep` names. O(pages).
-    pub fn trim(&mut self, keep: impl Fn(PooledStreamId) -> bool) -> Vec<(SizeClass, P)> {
+    pub fn trim(&mut self, keep: impl Fn(PooledStreamId) -> bool) -> Vec<(PageId, SizeClass, P)> {
         let idle = self
             .pages
             .iter()
-            .filter(|(_, page)| page.is_empty() && page.guards == 0 && !keep(page.stream));
+            .filter(|(_, page)| page.is_empty() && page.guards.is_empty() && !keep(page.stream));
         let idle: Vec<PageId> = idle.map(|(&id, _)| id).collect();
         let mut taken = Vec::with_capacity(idle.len());
         for id in idle {
@@ -224,7 +275,7 @@ impl<P> Pools<P> {
                 if let Some(open) = self.open.get_mut(&(page.stream, page.class)) {
                     open.remove(&id);
                 }
-                taken.push((page.class, page.memory));
+                taken.push((id, page.class, page.memory));
             }
         }
         taken
@@ -241,14 +292,16 @@ impl<P> Pools<P> {
         let mut report: BTreeMap<_, ClassReport> = BTreeMap::new();
         for page in self.pages.values() {
             let class = report.entry((page.stream, page.class)).or_default();
-            class.slice_bytes = page.class.bytes();
+            (class.place, class.slice_bytes) = (page.class.place(), page.class.bytes());
             class.pages += 1;
             class.page_bytes += page.bytes();
             let free = page.free_bytes();
             class.held_bytes += page.class.slices() * page.class.bytes() - free;
             class.requested_bytes += page.requested;
-            let of =
-                if page.guards > 0 { &mut class.guarded_free_bytes } else { &mut class.free_bytes };
+            let of = match page.guards.is_empty() {
+                true => &mut class.free_bytes,
+                false => &mut class.guarded_free_bytes,
+            };
             *of += free;
         }
         report

@@ -7,15 +7,17 @@
 use std::sync::Arc;
 
 use phonograph_graph::{
-    BufferId, ComputeGraph, NodeId, NodeKind, Region, Scalar, Schedule, SlotId,
+    BufferId, BufferRole, ComputeGraph, NodeId, NodeKind, Region, Scalar, Schedule, SlotId,
 };
 use rustc_hash::FxHashMap;
 
 use super::backend::{Backend, BackendError, Step};
 use super::caught::{Caught, attempt};
 use super::device::{Graph, Stream};
-use super::op::{Buffer, GraphToken, Use, uses};
-use super::server::{Sealed, Server};
+use super::handle::{Buffer, GraphToken, Slot, assign};
+use super::op::uses;
+use super::server::Server;
+use super::template::Use;
 use super::window::Recorded;
 use crate::capture::{CaptureError, LogicalStreamId, Request};
 use crate::cpu::kernels::Registry;
@@ -33,54 +35,55 @@ pub struct BoundPage<P> {
     pub bytes: u64,
 }
 
+/// A graph to be adopted, with what its ids stand for.
+pub struct Adopted<'a> {
+    /// The graph.
+    pub graph: &'a ComputeGraph,
+    /// How it is to run.
+    pub schedule: &'a Schedule,
+    /// The memory of its external buffers, each given once.
+    pub buffers: &'a [(BufferId, Buffer)],
+    /// Its slots.
+    pub slots: &'a [(SlotId, Slot)],
+    /// The functions that it names beyond the backend's own; the executable keeps those that it uses.
+    pub registry: &'a Registry,
+}
+
 /// A backend that takes graphs as data.
 pub trait Adopt: Backend {
-    /// Checks a graph and its schedule and makes it executable. `registry` has the functions that it names beyond the
-    /// backend's own; the executable keeps those that it uses.
+    /// Checks a graph and its schedule and makes it executable; `memory` is where its buffers lie.
     fn adopt(
         &mut self,
-        graph: &ComputeGraph,
-        schedule: &Schedule,
+        adopted: &Adopted<'_>,
         memory: &[BoundPage<Self::Page>],
-        registry: &Registry,
     ) -> Result<Self::Exec, BackendError>;
-    /// Sets a slot for the launches to come.
-    fn set(
-        &mut self,
-        exec: &mut Self::Exec,
-        slot: SlotId,
-        value: Scalar,
-    ) -> Result<(), BackendError>;
 }
 
 impl<B: Adopt> Stream<B> {
-    /// Makes a graph launchable whose external buffers lie in `buffers`, each given once.
+    /// Makes a graph launchable.
     ///
     /// # Errors
     /// [`CaptureError::OtherDevice`]; [`CaptureError::Operation`] for a buffer without memory or with memory of another
     /// size; [`CaptureError::InWindow`] and [`CaptureError::Neighbour`] beside a recording on the stream that serves this one;
     /// [`CaptureError::Backend`]. After an error nothing of it is left.
-    pub fn adopt(
-        &self,
-        graph: &ComputeGraph,
-        schedule: &Schedule,
-        buffers: &[(BufferId, Buffer)],
-        registry: &Registry,
-    ) -> Result<Graph, CaptureError> {
-        self.lock().adopt(self.id(), graph, schedule, buffers, registry).map(Graph)
+    pub fn adopt(&self, adopted: &Adopted<'_>) -> Result<Graph, CaptureError> {
+        self.lock().adopt(self.id(), adopted).map(Graph)
     }
 
-    /// As [`launch`](Stream::launch), with values for slots. They are set when the launch runs and stay for later ones that
-    /// give none.
+    /// As [`launch`](Stream::launch), with values of slots for this launch alone.
     ///
     /// # Errors
-    /// As for [`launch`](Stream::launch). A slot that is not there or of another type fails the launch, as the next sync tells.
+    /// As for [`launch`](Stream::launch); [`CaptureError::Slot`] for one that the graph does not have, or of another type.
     pub fn launch_with(
         &self,
         graph: &Graph,
-        values: &[(SlotId, Scalar)],
+        values: &[(Slot, Scalar)],
     ) -> Result<(), CaptureError> {
-        self.lock().launch(self.id(), &graph.0, values.into())
+        let mut all = graph.0.values();
+        for (slot, value) in values {
+            assign(&mut all, slot, *value)?;
+        }
+        self.lock().launch(self.id(), &graph.0, all)
     }
 
     /// Runs the oldest work that waits on the backend stream that serves this one, whoever has submitted it; false if there
@@ -96,52 +99,36 @@ impl<B: Adopt> Server<B> {
     fn adopt(
         &mut self,
         caller: LogicalStreamId,
-        graph: &ComputeGraph,
-        schedule: &Schedule,
-        buffers: &[(BufferId, Buffer)],
-        registry: &Registry,
+        adopted: &Adopted<'_>,
     ) -> Result<Arc<GraphToken>, CaptureError> {
+        let Adopted { graph, buffers, slots, .. } = *adopted;
         self.own(buffers.iter().map(|(_, buffer)| buffer))?;
         self.admit(caller, Request::Launch(graph.name().into()))?;
-        let recorded = recorded(graph, buffers)?;
+        let mut recorded = recorded(graph, buffers)?;
+        recorded.slots = slots.iter().map(|(_, slot)| slot.clone()).collect();
         let memory = buffers.iter().map(|(id, buffer)| {
             let Slice { page, offset } = buffer.slice();
             let page = self.core.pools.memory(page).clone();
             BoundPage { buffer: *id, page, offset, bytes: buffer.bytes() }
         });
         let memory = Vec::from_iter(memory);
-        let mut exec = self.core.backend.adopt(graph, schedule, &memory, registry)?;
+        let mut exec = self.core.backend.adopt(adopted, &memory)?;
         if let Err(failed) = self.core.backend.upload(self.fold(caller), &mut exec) {
             self.core.backend.destroy(exec);
             return Err(failed.into());
         }
-        let touch = recorded.touch().into();
         let held = buffers.iter().map(|(_, buffer)| buffer.clone()).collect();
-        Ok(self.core.enter(Sealed { exec, recorded, touch, held, set: Some(set_all::<B>) }))
+        Ok(self.core.enter(exec, recorded, held))
     }
-}
-
-fn set_all<B: Adopt>(
-    backend: &mut Caught<B>,
-    exec: &mut B::Exec,
-    values: &[(SlotId, Scalar)],
-) -> Result<(), BackendError> {
-    values.iter().try_for_each(|&(slot, value)| backend.set(exec, slot, value))
 }
 
 impl<B: Adopt> Adopt for Caught<B> {
     fn adopt(
         &mut self,
-        graph: &ComputeGraph,
-        schedule: &Schedule,
+        adopted: &Adopted<'_>,
         memory: &[BoundPage<B::Page>],
-        registry: &Registry,
     ) -> Result<B::Exec, BackendError> {
-        attempt(Step::Instantiate, || self.0.adopt(graph, schedule, memory, registry))
-    }
-
-    fn set(&mut self, exec: &mut B::Exec, slot: SlotId, value: Scalar) -> Result<(), BackendError> {
-        attempt(Step::Launch, || self.0.set(exec, slot, value))
+        attempt(Step::Instantiate, || self.0.adopt(adopted, memory))
     }
 }
 
@@ -174,7 +161,8 @@ fn recorded(
         let used = used.map_err(|buffer| {
             wrong(format!("{id} ({}) uses {buffer}, which has no memory", node.name))
         })?;
-        recorded.note_node(&node.name, used.iter().map(|&(at, used)| (&buffers[at].1, used)));
+        recorded.nodes += 1;
+        recorded.note_uses(used.iter().map(|&(at, used)| (&buffers[at].1, used)));
     }
     Ok(recorded)
 }
@@ -199,7 +187,7 @@ fn uses_of(
     let mut local = Vec::new();
     for (region, access) in regions {
         let Some(&at) = place.get(&region.buffer) else {
-            if graph.buffer(region.buffer).role == phonograph_graph::BufferRole::Internal {
+            if graph.buffer(region.buffer).role == BufferRole::Internal {
                 continue;
             }
             return Err(region.buffer);

@@ -3,12 +3,14 @@
 //! All calls come from under one lock, in the order in which the work is to happen. A backend need not defend itself
 //! against misuse, but it may answer as its driver does: whatever it refuses is handled.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use phonograph_graph::NodeKind;
+use phonograph_graph::{NodeKind, Scalar};
 use thiserror::Error;
 
-use crate::pool::PageId;
+use super::handle::{BufferKey, Slot, SlotKey};
+use crate::pool::Place;
 
 /// A stream of the backend, which serves every logical stream that folds onto it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,8 +32,12 @@ pub enum Step {
     Write,
     /// Bytes to the host.
     Read,
+    /// An operation made ready to run.
+    Prepare,
     /// An operation, now.
     Run,
+    /// One stream put behind another.
+    Order,
     /// Waiting until a stream is done.
     Fence,
     /// The start of a recording.
@@ -54,7 +60,9 @@ impl fmt::Display for Step {
             Step::Allocate => "allocate",
             Step::Write => "write",
             Step::Read => "read",
+            Step::Prepare => "prepare",
             Step::Run => "run",
+            Step::Order => "order",
             Step::Fence => "fence",
             Step::Begin => "begin",
             Step::Record => "record",
@@ -93,20 +101,63 @@ pub enum GraphKind {
     Hardware,
 }
 
-/// An operation with its memory: buffer `n` of `kind` is the page at `pages[n]`.
+/// A buffer of an operation, and where it lies.
+#[derive(Clone, Debug)]
+pub struct Operand<P> {
+    /// Which it is.
+    pub key: BufferKey,
+    /// For people.
+    pub name: std::sync::Arc<str>,
+    /// Its page.
+    pub page: P,
+    /// Its first byte there.
+    pub offset: u64,
+    /// How many there are.
+    pub bytes: u64,
+    /// Where its page lies.
+    pub place: Place,
+}
+
+/// An operation with its memory: buffer `n` of `kind` is `operands[n]`. No two of them overlap.
 pub struct Placed<'a, P> {
     /// For people.
     pub name: &'a str,
     /// What to do.
     pub kind: &'a NodeKind,
-    /// The pages it touches.
-    pub pages: &'a [(PageId, P)],
+    /// The buffers it touches.
+    pub operands: &'a [Operand<P>],
+    /// Its slots: slot `n` of `kind` is `slots[n]`.
+    pub slots: &'a [Slot],
+}
+
+/// Names what was issued, so that a fence can say what of it has failed. Later work has a greater one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// How far work is that was issued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Issued {
+    /// It is done, and nothing of it failed.
+    Done,
+    /// It is under way; a fence will tell.
+    Pending,
+}
+
+/// Work that was issued and has failed since.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failed {
+    /// Which.
+    pub ticket: Ticket,
+    /// How.
+    pub error: BackendError,
 }
 
 /// A device. See the module's source for the contract.
 pub trait Backend: Send + 'static {
     /// Memory of a page; clones name the same memory.
     type Page: Clone + Send;
+    /// An operation that has been checked and made ready to run.
+    type Prepared: Send;
     /// What a recording leaves.
     type Recording: Send;
     /// A graph that can be launched. Keeps alive what it needs, apart from pages.
@@ -115,17 +166,17 @@ pub trait Backend: Send + 'static {
     /// Who keeps the graph.
     fn graph_kind(&self) -> GraphKind;
     /// Zeroed memory.
-    fn allocate(&mut self, bytes: u64) -> Result<Self::Page, BackendError>;
-    /// Gives memory back. Never called for pages that a recording or an executable may use.
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<Self::Page, BackendError>;
+    /// Gives memory back. Never called for pages that a recording, an executable or a prepared operation may use.
     fn free(&mut self, page: Self::Page);
-    /// Copies to a page.
+    /// Copies to a page. The bytes are the caller's again when it returns.
     fn write(
         &mut self,
         on: PooledStreamId,
         page: &Self::Page,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<(), BackendError>;
+    ) -> Result<Issued, BackendError>;
     /// Copies from a page. Comes after a fence.
     fn read(
         &mut self,
@@ -134,28 +185,48 @@ pub trait Backend: Send + 'static {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), BackendError>;
-    /// Issues an operation.
-    fn run(&mut self, on: PooledStreamId, op: &Placed<'_, Self::Page>) -> Result<(), BackendError>;
-    /// Waits until everything issued to a stream is done.
-    fn fence(&mut self, on: PooledStreamId) -> Result<(), BackendError>;
-    /// Starts recording a stream.
+    /// Makes an operation ready to run, its slots at their defaults.
+    fn prepare(&mut self, op: &Placed<'_, Self::Page>) -> Result<Self::Prepared, BackendError>;
+    /// Issues an operation. It may be under way already, on this stream or one that this is behind.
+    fn run(
+        &mut self,
+        on: PooledStreamId,
+        op: &mut Self::Prepared,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError>;
+    /// Lets go of an operation that nobody will run any more. Not while a stream records.
+    fn release(&mut self, op: Self::Prepared);
+    /// What is issued to `on` from now on comes after everything issued to `after` so far. If `after` records, `on` joins
+    /// its recording, or is in it already.
+    fn order(&mut self, on: PooledStreamId, after: PooledStreamId) -> Result<(), BackendError>;
+    /// Waits until everything issued to a stream is done; what has failed of it since the last fence, each with the step
+    /// that it was issued by.
+    fn fence(&mut self, on: PooledStreamId) -> Result<Vec<Failed>, BackendError>;
+    /// Starts a recording with a stream.
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError>;
-    /// Adds an operation to a recording.
+    /// Adds an operation to the recording that a stream is in.
     fn record(
         &mut self,
         on: PooledStreamId,
         op: &Placed<'_, Self::Page>,
     ) -> Result<(), BackendError>;
-    /// Ends a recording. After an error it is [discarded](Self::discard).
+    /// Ends the recording that began with this stream, which is behind all others in it. After an error it is
+    /// [discarded](Self::discard).
     fn end(&mut self, on: PooledStreamId) -> Result<Self::Recording, BackendError>;
-    /// Ends a recording and throws it away. Nothing if the stream does not record.
+    /// Ends the recording that began with this stream, in whatever state it is, and throws it away. Nothing if there is none.
     fn discard(&mut self, on: PooledStreamId);
     /// Checks and plans a recording and makes it executable.
     fn instantiate(&mut self, recording: Self::Recording) -> Result<Self::Exec, BackendError>;
     /// Brings an executable to the device, so that its first launch is as fast as the others.
     fn upload(&mut self, on: PooledStreamId, exec: &mut Self::Exec) -> Result<(), BackendError>;
-    /// Issues a replay.
-    fn launch(&mut self, on: PooledStreamId, exec: &mut Self::Exec) -> Result<(), BackendError>;
-    /// Destroys an executable that nothing will launch any more.
+    /// Issues a replay with these values of its slots.
+    fn launch(
+        &mut self,
+        on: PooledStreamId,
+        exec: &mut Self::Exec,
+        values: &BTreeMap<SlotKey, Scalar>,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError>;
+    /// Destroys an executable that nothing will launch any more. Not while a stream records.
     fn destroy(&mut self, exec: Self::Exec);
 }

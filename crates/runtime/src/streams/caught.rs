@@ -4,9 +4,16 @@
 //! them would leave work that is neither done nor tainted.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
+use phonograph_graph::Scalar;
+
+use super::backend::{
+    Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, Step, Ticket,
+};
+use super::handle::SlotKey;
+use crate::pool::Place;
 
 pub(super) struct Caught<B>(pub B);
 
@@ -27,6 +34,7 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 
 impl<B: Backend> Backend for Caught<B> {
     type Page = B::Page;
+    type Prepared = B::Prepared;
     type Recording = B::Recording;
     type Exec = B::Exec;
 
@@ -34,8 +42,8 @@ impl<B: Backend> Backend for Caught<B> {
         self.0.graph_kind()
     }
 
-    fn allocate(&mut self, bytes: u64) -> Result<B::Page, BackendError> {
-        attempt(Step::Allocate, || self.0.allocate(bytes))
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<B::Page, BackendError> {
+        attempt(Step::Allocate, || self.0.allocate(bytes, place))
     }
 
     fn free(&mut self, page: B::Page) {
@@ -48,7 +56,7 @@ impl<B: Backend> Backend for Caught<B> {
         page: &B::Page,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<(), BackendError> {
+    ) -> Result<Issued, BackendError> {
         attempt(Step::Write, || self.0.write(on, page, offset, bytes))
     }
 
@@ -62,11 +70,28 @@ impl<B: Backend> Backend for Caught<B> {
         attempt(Step::Read, || self.0.read(on, page, offset, into))
     }
 
-    fn run(&mut self, on: PooledStreamId, op: &Placed<'_, B::Page>) -> Result<(), BackendError> {
-        attempt(Step::Run, || self.0.run(on, op))
+    fn prepare(&mut self, op: &Placed<'_, B::Page>) -> Result<B::Prepared, BackendError> {
+        attempt(Step::Prepare, || self.0.prepare(op))
     }
 
-    fn fence(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
+    fn run(
+        &mut self,
+        on: PooledStreamId,
+        op: &mut B::Prepared,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError> {
+        attempt(Step::Run, || self.0.run(on, op, ticket))
+    }
+
+    fn release(&mut self, op: B::Prepared) {
+        self.0.release(op);
+    }
+
+    fn order(&mut self, on: PooledStreamId, after: PooledStreamId) -> Result<(), BackendError> {
+        attempt(Step::Order, || self.0.order(on, after))
+    }
+
+    fn fence(&mut self, on: PooledStreamId) -> Result<Vec<Failed>, BackendError> {
         attempt(Step::Fence, || self.0.fence(on))
     }
 
@@ -99,8 +124,14 @@ impl<B: Backend> Backend for Caught<B> {
         attempt(Step::Upload, || self.0.upload(on, exec))
     }
 
-    fn launch(&mut self, on: PooledStreamId, exec: &mut B::Exec) -> Result<(), BackendError> {
-        attempt(Step::Launch, || self.0.launch(on, exec))
+    fn launch(
+        &mut self,
+        on: PooledStreamId,
+        exec: &mut B::Exec,
+        values: &BTreeMap<SlotKey, Scalar>,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError> {
+        attempt(Step::Launch, || self.0.launch(on, exec, values, ticket))
     }
 
     fn destroy(&mut self, exec: B::Exec) {

@@ -5,11 +5,14 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use phonograph_graph::Scalar;
+
 use super::backend::{Backend, GraphKind, PooledStreamId};
-use super::op::{Buffer, GraphToken, Operation, Returns};
+use super::handle::{Buffer, GraphToken, Returns, Slot};
+use super::op::Operation;
 use super::server::Server;
 use crate::capture::{CaptureError, CaptureStatus, DeviceCaptures, LogicalStreamId, Request};
-use crate::pool::{ClassReport, PageId};
+use crate::pool::{ClassReport, GroupId, PageId, Place};
 
 /// The most streams of a device. Every call looks at all of them.
 pub const MAX_STREAMS: u32 = 1024;
@@ -70,6 +73,30 @@ pub enum TrimReport {
     Recording,
 }
 
+/// A buffer that a sealed graph keeps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RetainedBuffer {
+    /// Its name.
+    pub name: String,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Whether nobody holds it any more, so that only graphs keep its bytes from others.
+    pub released: bool,
+}
+
+/// Graphs of a device that may have scratch in common.
+#[derive(Clone)]
+pub struct GraphGroup {
+    id: GroupId,
+    returns: Arc<Returns>,
+}
+
+impl fmt::Debug for GraphGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GraphGroup").field(&self.id).finish()
+    }
+}
+
 /// What a sealed graph keeps alive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retained {
@@ -81,14 +108,25 @@ pub struct Retained {
     pub pages: Vec<(PageId, u64)>,
     /// Bytes of the pages that no other graph guards: what would be free to hand out without this one.
     pub exclusive_bytes: u64,
-    /// The buffers it touches, with their bytes, in the order of their allocation.
-    pub buffers: Vec<(String, u64)>,
+    /// Bytes of its buffers' slices that other graphs use as well, their own or of its group.
+    pub shared_bytes: u64,
+    /// Bytes of its pages that are in no buffer of its own: guarded because they share a page with one.
+    pub bystander_bytes: u64,
+    /// The buffers it touches, in the order of their allocation.
+    pub buffers: Vec<RetainedBuffer>,
+    /// Handles of the graph, and launches of it that have not been issued yet: what keeps all of this.
+    pub holders: u64,
 }
 
 impl Retained {
     /// Bytes of all pages that the graph guards.
     pub fn page_bytes(&self) -> u64 {
         self.pages.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes of buffers that nobody but graphs holds.
+    pub fn released_bytes(&self) -> u64 {
+        self.buffers.iter().filter(|buffer| buffer.released).map(|buffer| buffer.bytes).sum()
     }
 }
 
@@ -138,18 +176,14 @@ impl<B: Backend> Device<B> {
         let server = &mut *self.0.lock();
         let states = &server.states;
         let core = &mut server.core;
-        let idle = self
+        let released = self
             .0
             .status
-            .unless_recording(|| core.pools.trim(|stream| states[stream.index()].is_active()));
-        let Some(idle) = idle else { return TrimReport::Recording };
-        let (mut pages, mut bytes) = (0, 0);
-        for (class, memory) in idle {
-            pages += 1;
-            bytes += class.page_bytes();
-            core.backend.free(memory);
+            .unless_recording(|| core.trim(|stream| states[stream.index()].is_active()));
+        match released {
+            Some((pages, bytes)) => TrimReport::Released { pages, bytes },
+            None => TrimReport::Recording,
         }
-        TrimReport::Released { pages, bytes }
     }
 
     /// What the pools hold. O(pages).
@@ -163,25 +197,19 @@ impl<B: Backend> Device<B> {
         }
     }
 
+    /// A new group of graphs that may have scratch in common; see [`Stream::prepare_in`].
+    pub fn group(&self) -> GraphGroup {
+        let mut server = self.0.lock();
+        let id = GroupId(server.core.next_key());
+        GraphGroup { id, returns: server.core.returns.clone() }
+    }
+
     /// What every sealed graph keeps alive, in the order of sealing.
     pub fn retained(&self) -> Vec<Retained> {
         let server = self.0.lock();
         let mut keys: Vec<_> = server.core.graphs.keys().copied().collect();
         keys.sort_unstable();
-        let pools = &server.core.pools;
-        let retained = keys.iter().map(|key| {
-            let recorded = &server.core.graphs[key].recorded;
-            let pages: Vec<_> = recorded.pages.iter().map(|&id| (id, pools.bytes(id))).collect();
-            let exclusive = pages.iter().filter(|(id, _)| pools.guards(*id) == 1);
-            Retained {
-                graph: recorded.name.clone(),
-                nodes: recorded.nodes,
-                exclusive_bytes: exclusive.map(|(_, bytes)| bytes).sum(),
-                buffers: recorded.buffers().map(|(name, bytes)| (name.into(), bytes)).collect(),
-                pages,
-            }
-        });
-        retained.collect()
+        keys.iter().map(|key| server.core.retained(*key)).collect()
     }
 }
 
@@ -242,7 +270,16 @@ impl<B: Backend> Stream<B> {
     /// [`CaptureError::Neighbour`] beside somebody else's recording. [`CaptureError::TooLarge`],
     /// [`CaptureError::Backend`].
     pub fn alloc(&self, name: &str, bytes: u64) -> Result<Buffer, CaptureError> {
-        self.lock().allocate(self.id, name, bytes)
+        self.lock().allocate(self.id, name, bytes, Place::Device)
+    }
+
+    /// Page-locked memory of the host: what operations hand to functions of the host lies there. Like
+    /// [`alloc`](Self::alloc) otherwise.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
+    pub fn alloc_host(&self, name: &str, bytes: u64) -> Result<Buffer, CaptureError> {
+        self.lock().allocate(self.id, name, bytes, Place::Host)
     }
 
     /// Runs an operation, or records it in the caller's own window.
@@ -306,7 +343,7 @@ impl<B: Backend> Stream<B> {
     /// [`CaptureError::Tainted`] for an input, [`CaptureError::Neighbour`], [`CaptureError::OtherDevice`], and
     /// [`CaptureError::Unrecordable`] in the owner's recording, which dooms the capture.
     pub fn launch(&self, graph: &Graph) -> Result<(), CaptureError> {
-        self.lock().launch(self.id, &graph.0, Box::default())
+        self.lock().launch(self.id, &graph.0, graph.0.values())
     }
 
     /// Opens the window of a capture: from here to [`CaptureWindow::begin`] work runs and what it allocates is noted.
@@ -314,8 +351,90 @@ impl<B: Backend> Stream<B> {
     /// # Errors
     /// [`CaptureError::Busy`].
     pub fn prepare(&self) -> Result<CaptureWindow<B>, CaptureError> {
-        let number = self.lock().prepare(self.id)?;
+        self.prepare_with(&[])
+    }
+
+    /// As [`prepare`](Self::prepare), for work that this stream spreads over others of the device: what they are given is
+    /// recorded too, each on a branch of its own, from [`CaptureWindow::begin`] on. They act as this stream, which owns the
+    /// window. Their branches begin where the window does and are joined where it ends; in between, work on the same memory
+    /// is ordered as it is submitted, and [`after`](Self::after) orders more.
+    ///
+    /// # Errors
+    /// [`CaptureError::Busy`] if a capture is open on a pooled stream of any of them. None is prepared then.
+    ///
+    /// ```
+    /// # use phonograph_graph::{BufferId, Extent, MemsetNode, NodeKind, Pitched, Target};
+    /// # use phonograph_runtime::capture::LogicalStreamId;
+    /// # use phonograph_runtime::cpu::{Cpu, kernels::Registry};
+    /// # use phonograph_runtime::streams::{Device, Operation, SoftwareCpu};
+    /// # let device = Device::new(SoftwareCpu::new(Cpu::new(2)?, Registry::new()), 4)?;
+    /// # let [main, side] = [0, 1].map(|value| device.stream_of(LogicalStreamId { value }));
+    /// # let (x, y) = (main.alloc("x", 4)?, main.alloc("y", 4)?);
+    /// # let dst = Pitched::linear(Target::Buffer(BufferId(0)), 0);
+    /// # let fill = MemsetNode { dst, value: 7, element_size: 1, extent: Extent::linear(4) };
+    /// # let fill = NodeKind::Memset(Box::new(fill));
+    /// # let fill_x = Operation::new("x", fill.clone(), &[x])?;
+    /// # let fill_y = Operation::new("y", fill, &[y.clone()])?;
+    /// let window = main.prepare_with(&[&side])?;
+    /// window.begin()?;
+    /// main.submit(&fill_x)?;
+    /// side.submit(&fill_y)?; // beside it
+    /// let graph = window.end("two fills")?;
+    /// side.launch(&graph)?;
+    /// assert_eq!(side.read(&y)?, [7; 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prepare_with(&self, others: &[&Stream<B>]) -> Result<CaptureWindow<B>, CaptureError> {
+        if others.iter().any(|other| !Arc::ptr_eq(&other.device.0, &self.device.0)) {
+            return Err(CaptureError::OtherDevice { what: "a stream".into() });
+        }
+        let others: Vec<LogicalStreamId> = others.iter().map(|other| other.id).collect();
+        self.open(&others, None)
+    }
+
+    /// As [`prepare_with`](Self::prepare_with), for a graph that may have scratch in common with others of its group.
+    ///
+    /// What the recording allocates is taken, as far as it goes, from memory that graphs of the group keep from everybody
+    /// else: slices that each of them writes as a whole before it reads them, and that nobody holds. Such graphs never run
+    /// together: launches of them conflict, and the device has the later one wait. What lies there has to be scratch of this
+    /// window, too. Peak memory of the group is then nearer to that of its largest graph than to the sum of them.
+    ///
+    /// # Errors
+    /// Those of [`prepare_with`](Self::prepare_with). [`CaptureWindow::end`] gives [`CaptureError::Doomed`] with
+    /// [`CaptureError::Shared`] for a buffer that is more than scratch.
+    pub fn prepare_in(
+        &self,
+        group: &GraphGroup,
+        others: &[&Stream<B>],
+    ) -> Result<CaptureWindow<B>, CaptureError> {
+        let foreign = !Arc::ptr_eq(&group.returns, &self.lock().core.returns);
+        if foreign || others.iter().any(|other| !Arc::ptr_eq(&other.device.0, &self.device.0)) {
+            return Err(CaptureError::OtherDevice { what: "a stream or the group".into() });
+        }
+        let others: Vec<LogicalStreamId> = others.iter().map(|other| other.id).collect();
+        self.open(&others, Some(group.id))
+    }
+
+    fn open(
+        &self,
+        others: &[LogicalStreamId],
+        group: Option<GroupId>,
+    ) -> Result<CaptureWindow<B>, CaptureError> {
+        let number = self.lock().prepare(self.id, others, group)?;
         Ok(CaptureWindow { stream: self.clone(), number })
+    }
+
+    /// What this stream is given from now on comes after what `other` has been given. Work on the same memory is in order
+    /// without.
+    ///
+    /// # Errors
+    /// [`CaptureError::Unrecordable`] in the owner's recording if `other` is not recorded with it, which dooms the capture;
+    /// [`CaptureError::Neighbour`], [`CaptureError::OtherDevice`], [`CaptureError::Backend`].
+    pub fn after(&self, other: &Stream<B>) -> Result<(), CaptureError> {
+        if !Arc::ptr_eq(&other.device.0, &self.device.0) {
+            return Err(CaptureError::OtherDevice { what: "a stream".into() });
+        }
+        self.lock().after(self.id, other.id)
     }
 
     /// Starts to record what this stream prepared.
@@ -386,6 +505,16 @@ impl<B: Backend> Drop for CaptureWindow<B> {
 /// A sealed graph. Clones and launches under way share it; the last of them destroys it.
 #[derive(Clone)]
 pub struct Graph(pub(super) Arc<GraphToken>);
+
+impl Graph {
+    /// Sets a slot for the launches that are submitted from now on. Those submitted before keep the value that they had.
+    ///
+    /// # Errors
+    /// [`CaptureError::Slot`] for a slot that nothing in the graph uses, or a value of another type.
+    pub fn set(&self, slot: &Slot, value: impl Into<Scalar>) -> Result<(), CaptureError> {
+        self.0.set(slot, value.into())
+    }
+}
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,10 @@
 //! [`Device`] is the front; what it asks of a driver is [`Backend`], with two modes on the CPU: [`SoftwareCpu`], where the
 //! runtime keeps the graph while it is recorded, and [`DriverCpu`], where a driver with rules of its own does.
 //!
+//! In: [`Operation`]s on [`Buffer`]s, submitted to logical streams. They run at once, in an order in which no two conflict, or
+//! become nodes of a [`Graph`], on branches of their own if the window has several streams ([`Stream::prepare_with`]), with
+//! scalars left open for each replay ([`Slot`]). Submitting one that has been submitted before costs its buffers.
+//!
 //! ```
 //! use phonograph_graph::{BufferId, Extent, MemcpyDir, MemcpyNode, NodeKind, Pitched, Target};
 //! use phonograph_runtime::cpu::{Cpu, kernels::Registry};
@@ -33,17 +37,30 @@
 mod adopt;
 mod backend;
 mod caught;
-mod conflicts;
 mod cpu;
 mod device;
+mod handle;
+mod launches;
 mod op;
+mod order;
+mod prepared;
+mod queue;
+mod recorded;
 mod server;
+mod taint;
+mod template;
 mod window;
 
-pub use adopt::{Adopt, BoundPage};
-pub use backend::{Backend, BackendError, GraphKind, Placed, PooledStreamId, Step};
-pub use cpu::{CpuRecording, DriverCpu, SoftwareCpu};
-pub use device::{
-    CaptureWindow, Device, DeviceReport, Graph, MAX_STREAMS, Retained, Stream, Synced, TrimReport,
+pub use adopt::{Adopt, Adopted, BoundPage};
+pub use backend::{
+    Backend, BackendError, Failed, GraphKind, Issued, Operand, Placed, PooledStreamId, Step, Ticket,
 };
-pub use op::{Buffer, BufferKey, GraphKey, Operation};
+pub use cpu::{CpuExec, CpuOperation, CpuRecording, DriverCpu, SharedCpu, SoftwareCpu};
+pub use device::{
+    CaptureWindow, Device, DeviceReport, Graph, GraphGroup, MAX_STREAMS, Retained, RetainedBuffer,
+    Stream, Synced, TrimReport,
+};
+pub use handle::{Buffer, BufferKey, GraphKey, Slot, SlotKey};
+pub use op::{Operation, external};
+pub use recorded::recorded_schedule;
+pub use template::TemplateKey;

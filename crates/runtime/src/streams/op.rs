@@ -1,127 +1,18 @@
-//! Operations and the buffers they name, checked once when they are made.
+//! Operations: work that is complete with its buffers, checked once when it is made.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use phonograph_graph::{
-    Access, Arg, BufferId, GraphBuilder, NodeId, NodeKind, Pitched, Region, Target,
+    Access, Arg, Buffer as Declared, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN,
+    GraphBuilder, NodeId, NodeKind, Pitched, Region, SlotId, Space, Target,
 };
+use smallvec::SmallVec;
 
+use super::handle::{Buffer, BufferKey, Slot};
+use super::template::{Template, TemplateKey, Use, fingerprint};
 use crate::capture::CaptureError;
-use crate::pool::Slice;
-
-/// A buffer of a device; never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BufferKey(pub u64);
-
-/// A sealed graph of a device; never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct GraphKey(pub u64);
-
-/// What handles leave behind for the device to take care of. They may be dropped anywhere, also where the device is
-/// locked, so they only leave a note.
-#[derive(Default, Debug)]
-pub(super) struct Returns(Mutex<Vec<Returned>>);
-
-#[derive(Debug)]
-pub(super) enum Returned {
-    Buffer { key: BufferKey, slice: Slice, bytes: u64 },
-    Graph(GraphKey),
-}
-
-impl Returns {
-    fn push(&self, returned: Returned) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(returned);
-    }
-
-    pub fn take(&self) -> Vec<Returned> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-struct BufferInner {
-    key: BufferKey,
-    name: Arc<str>,
-    bytes: u64,
-    slice: Slice,
-    returns: Arc<Returns>,
-}
-
-impl Drop for BufferInner {
-    fn drop(&mut self) {
-        let (key, slice, bytes) = (self.key, self.slice, self.bytes);
-        self.returns.push(Returned::Buffer { key, slice, bytes });
-    }
-}
-
-/// Memory of a device. Clones share it; it goes back to its pool when the last clone and the last operation that was
-/// submitted with it are gone.
-#[derive(Clone)]
-pub struct Buffer(Arc<BufferInner>);
-
-impl Buffer {
-    pub(super) fn new(
-        key: BufferKey,
-        name: &str,
-        bytes: u64,
-        slice: Slice,
-        returns: &Arc<Returns>,
-    ) -> Self {
-        let (name, returns) = (name.into(), returns.clone());
-        Self(Arc::new(BufferInner { key, name, bytes, slice, returns }))
-    }
-
-    /// Size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes
-    }
-
-    /// The name it was allocated with.
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// Its identity on the device.
-    pub fn key(&self) -> BufferKey {
-        self.0.key
-    }
-
-    /// Where it lies.
-    pub fn slice(&self) -> Slice {
-        self.0.slice
-    }
-
-    pub(super) fn belongs_to(&self, returns: &Arc<Returns>) -> bool {
-        Arc::ptr_eq(&self.0.returns, returns)
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({}, {} bytes, {:?})", self.0.name, self.0.bytes, self.0.key)
-    }
-}
-
-/// The sealed graph's share of its handles and of the launches under way.
-pub(super) struct GraphToken {
-    pub key: GraphKey,
-    pub returns: Arc<Returns>,
-}
-
-impl Drop for GraphToken {
-    fn drop(&mut self) {
-        self.returns.push(Returned::Graph(self.key));
-    }
-}
-
-/// How an operation uses one of its buffers, all parts taken together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Use {
-    pub reads: bool,
-    pub writes: bool,
-    /// One access writes the whole buffer, and nothing of it is read.
-    pub whole: bool,
-}
 
 /// A piece of work that is complete with its buffers: it runs at once, or becomes a node of a graph.
 ///
@@ -146,71 +37,194 @@ pub(super) struct Use {
 /// assert_eq!(stream.read(&x)?, [1.0f32; 4].map(f32::to_le_bytes).as_flattened());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Operation {
-    name: Arc<str>,
-    kind: NodeKind,
-    buffers: Box<[Buffer]>,
-    uses: Box<[Use]>,
+    template: Arc<Template>,
+    buffers: SmallVec<[Buffer; 4]>,
 }
 
 impl Operation {
     /// An operation whose buffer number `n`, as `kind` has it, is `buffers[n]`.
     ///
     /// It touches nothing but its buffers; where the kind does not tell how, it is taken to read and write them all.
+    /// Graphs inside it (of a child, or the bodies of a conditional) name its buffers as those around them.
     ///
     /// # Errors
-    /// [`CaptureError::Operation`] for a kind that is not one piece of work (child graphs, conditionals, allocations,
-    /// events), that names memory by address or a slot, or that would not do as a node: a buffer that is not there, a
-    /// region out of bounds, operands that a kernel does not take.
+    /// [`CaptureError::Operation`] for a kind that allocates, frees, or uses events, that names memory by address, or that
+    /// would not do as a node: a buffer or slot that is not there, a region out of bounds, operands that a kernel does not
+    /// take.
     pub fn new(name: &str, kind: NodeKind, buffers: &[Buffer]) -> Result<Self, CaptureError> {
+        Self::with_slots(name, kind, buffers, &[])
+    }
+
+    /// As [`new`](Self::new), with scalars that can be set before each replay of a graph that records it. Slot number `n`,
+    /// as `kind` has it, is `slots[n]`. Run at once, they have their defaults.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_slots(
+        name: &str,
+        kind: NodeKind,
+        buffers: &[Buffer],
+        slots: &[Slot],
+    ) -> Result<Self, CaptureError> {
         let wrong = |problem: String| CaptureError::Operation { operation: name.into(), problem };
-        let count = buffers.len();
-        let checked = remap(&kind, |id| (id.index() < count).then_some((id, 0)));
-        let kind = checked.map_err(|problem| wrong(problem.into()))?;
-        let mut builder = GraphBuilder::new();
-        for buffer in buffers {
-            let bytes = usize::try_from(buffer.bytes()).map_err(|e| wrong(e.to_string()))?;
-            builder.external_buffer(buffer.name(), bytes);
+        let mut once = SmallVec::<[Buffer; 4]>::new();
+        let given: SmallVec<[usize; 4]> = buffers
+            .iter()
+            .map(|buffer| {
+                let known = once.iter().position(|other| other.key() == buffer.key());
+                known.unwrap_or_else(|| {
+                    once.push(buffer.clone());
+                    once.len() - 1
+                })
+            })
+            .collect();
+        let sizes: SmallVec<[u64; 4]> = once.iter().map(Buffer::bytes).collect();
+        // Where one buffer is two operands, they are numbered anew below, so the kind is not the one that is kept.
+        let known = once.first().map(Buffer::templates).filter(|_| given.len() == once.len());
+        let known = known.and_then(|known| Some((known, fingerprint(&kind, &sizes, slots)?)));
+        if let Some((known, print)) = known
+            && let Some(template) = known.find(print, name, &kind, &sizes, slots)
+        {
+            return Ok(Self { template, buffers: once });
         }
-        builder.add(name, kind.clone());
-        let graph = builder.build().map_err(|e| wrong(e.to_string()))?;
+        let number = |id: BufferId| given.get(id.index()).map(|&at| BufferId::from_index(at));
+        let slot = |id: SlotId| (id.index() < slots.len()).then_some(id);
+        let kind = remap(&kind, &number, &slot).map_err(wrong)?;
+        let graph = alone(name, &kind, &once, slots).map_err(wrong)?;
         let effects = graph.effects(NodeId(0));
         let uses = match effects.known() {
-            Some(regions) => uses(buffers, regions),
-            None => vec![Use { reads: true, writes: true, whole: false }; count],
+            Some(regions) => uses(&once, regions),
+            None => vec![Use { reads: true, writes: true, whole: false }; once.len()],
         };
-        Ok(Self { name: name.into(), kind, buffers: buffers.into(), uses: uses.into() })
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let template = Arc::new(Template {
+            key: TemplateKey(NEXT.fetch_add(1, Ordering::Relaxed)),
+            name: name.into(),
+            kind,
+            uses: uses.into(),
+            slots: slots.into(),
+            sizes,
+            given,
+        });
+        if let Some((known, print)) = known {
+            known.keep(print, &template);
+        }
+        Ok(Self { template, buffers: once })
+    }
+
+    /// The same work on other buffers: what has been checked and prepared for it serves these too. O(buffers).
+    ///
+    /// # Errors
+    /// [`CaptureError::Operation`] unless there are as many, of the same sizes, and the same among them are the same.
+    ///
+    /// ```
+    /// # use phonograph_graph::{BufferId, Extent, MemsetNode, NodeKind, Pitched, Target};
+    /// # use phonograph_runtime::cpu::{Cpu, kernels::Registry};
+    /// # use phonograph_runtime::streams::{Device, Operation, SoftwareCpu};
+    /// # let device = Device::new(SoftwareCpu::new(Cpu::new(1)?, Registry::new()), 4)?;
+    /// # let stream = device.stream();
+    /// # let dst = Pitched::linear(Target::Buffer(BufferId(0)), 0);
+    /// # let fill = MemsetNode { dst, value: 7, element_size: 1, extent: Extent::linear(4) };
+    /// let [x, y] = ["x", "y"].map(|name| stream.alloc(name, 4)); // `fill` writes four bytes
+    /// let (x, y) = (x?, y?);
+    /// let fill_x = Operation::new("fill", NodeKind::Memset(Box::new(fill)), &[x])?;
+    /// stream.submit(&fill_x.on(&[y.clone()])?)?;
+    /// assert_eq!(stream.read(&y)?, [7; 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on(&self, buffers: &[Buffer]) -> Result<Self, CaptureError> {
+        let template = &self.template;
+        let wrong = |problem: String| CaptureError::Operation {
+            operation: template.name.to_string(),
+            problem,
+        };
+        if buffers.len() != template.given.len() {
+            let (takes, given) = (template.given.len(), buffers.len());
+            return Err(wrong(format!("it takes {takes} buffers, not {given}")));
+        }
+        let mut once = SmallVec::<[Buffer; 4]>::new();
+        for (buffer, &at) in buffers.iter().zip(&template.given) {
+            let known = once.iter().position(|other| other.key() == buffer.key());
+            if known.unwrap_or(once.len()) != at {
+                let name = buffer.name();
+                return Err(wrong(format!(
+                    "{name} is given where it was not the same, or not another"
+                )));
+            }
+            if template.sizes[at] != buffer.bytes() {
+                let (name, bytes, takes) = (buffer.name(), buffer.bytes(), template.sizes[at]);
+                return Err(wrong(format!("{name} has {bytes} bytes; it takes {takes}")));
+            }
+            if known.is_none() {
+                once.push(buffer.clone());
+            }
+        }
+        Ok(Self { template: template.clone(), buffers: once })
     }
 
     /// Its name, for people.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.template.name
     }
 
-    /// What it does; buffer `n` is the `n`th of its buffers.
+    /// What it does; buffer `n` is the `n`th of its [`buffers`](Self::buffers).
     pub fn kind(&self) -> &NodeKind {
-        &self.kind
+        &self.template.kind
     }
 
-    /// Its buffers.
+    /// Its buffers, each once.
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
+    /// Its slots.
+    pub fn slots(&self) -> &[Slot] {
+        &self.template.slots
+    }
+
+    pub(super) fn template(&self) -> TemplateKey {
+        self.template.key
+    }
+
     pub(super) fn uses(&self) -> impl Iterator<Item = (&Buffer, Use)> {
-        self.buffers.iter().zip(self.uses.iter().copied())
+        self.buffers.iter().zip(self.template.uses.iter().copied())
     }
 
     pub(super) fn written(&self) -> impl Iterator<Item = BufferKey> {
         self.uses().filter(|(_, used)| used.writes).map(|(buffer, _)| buffer.key())
     }
+}
 
-    /// The kind with buffers numbered anew: `place` gives each its number and the byte at which it starts there.
-    pub(super) fn placed(&self, place: impl Fn(&Buffer) -> (BufferId, u64)) -> NodeKind {
-        let kind = remap(&self.kind, |id| self.buffers.get(id.index()).map(&place));
-        kind.unwrap_or_else(|_| unreachable!("`new` has mapped every buffer of it"))
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Operation({} on {:?})", self.template.name, self.buffers)
     }
+}
+
+/// The graph of one operation, its buffers external.
+fn alone(
+    name: &str,
+    kind: &NodeKind,
+    buffers: &[Buffer],
+    slots: &[Slot],
+) -> Result<ComputeGraph, String> {
+    let mut builder = GraphBuilder::new();
+    for buffer in buffers {
+        builder.declare(external(buffer.name(), buffer.bytes(), Space::Unknown));
+    }
+    for slot in slots {
+        builder.slot(&slot.unique_name(), slot.default_value());
+    }
+    builder.add(name, kind.clone());
+    builder.build().map_err(|e| e.to_string())
+}
+
+/// How a buffer of a device is declared in a graph that works on it.
+pub fn external(name: &str, bytes: u64, space: Space) -> Declared {
+    let role = BufferRole::External;
+    Declared { name: name.into(), bytes, align: DEFAULT_ALIGN, role, space }
 }
 
 pub(super) fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use> {
@@ -227,40 +241,39 @@ pub(super) fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use>
     uses
 }
 
-/// `kind` with every buffer replaced by what `map` says: its number and an offset to add.
-pub(super) fn remap(
+/// `kind` with every buffer and slot replaced by what the maps say.
+///
+/// # Errors
+/// What is wrong with a kind that cannot be on a shared stream.
+pub fn remap(
     kind: &NodeKind,
-    map: impl Fn(BufferId) -> Option<(BufferId, u64)>,
-) -> Result<NodeKind, &'static str> {
-    const MISSING: &str = "it names a buffer that it was not given";
-    let region = |region: Region| {
-        let (buffer, by) = map(region.buffer).ok_or(MISSING)?;
-        Ok::<_, &'static str>(Region { buffer, offset: region.offset.saturating_add(by), ..region })
+    buffers: &impl Fn(BufferId) -> Option<BufferId>,
+    slots: &impl Fn(SlotId) -> Option<SlotId>,
+) -> Result<NodeKind, String> {
+    let buffer =
+        |id| buffers(id).ok_or_else(|| "it names a buffer that it was not given".to_owned());
+    let region =
+        |region: Region| Ok::<_, String>(Region { buffer: buffer(region.buffer)?, ..region });
+    let pitched = |end: Pitched| match end.target {
+        Target::Buffer(id) => Ok(Pitched { target: Target::Buffer(buffer(id)?), ..end }),
+        _ => Err("it names memory that is no buffer of this device".to_owned()),
     };
-    let pitched = |end: Pitched| {
-        let Target::Buffer(buffer) = end.target else {
-            return Err("it names memory that is no buffer of this device");
-        };
-        let (buffer, by) = map(buffer).ok_or(MISSING)?;
-        let target = Target::Buffer(buffer);
-        Ok(Pitched { target, offset: end.offset.saturating_add(by), ..end })
-    };
+    let slot = |id| slots(id).ok_or_else(|| "it names a slot that it was not given".to_owned());
+    let inner = |graph: &ComputeGraph| around(graph, &buffer, &slot);
     Ok(match kind {
         NodeKind::Kernel(kernel) => {
             let args = kernel.args.iter().map(|arg| {
                 Ok(match *arg {
                     Arg::Scalar(_) => *arg,
-                    Arg::Slot(_) => return Err("it names a slot; a submitted operation has none"),
+                    Arg::Slot(id) => Arg::Slot(slot(id)?),
                     Arg::View(mut view, access) => {
-                        let (buffer, by) = map(view.buffer).ok_or(MISSING)?;
-                        view.buffer = buffer;
-                        view.offset = view.offset.saturating_add(by);
+                        view.buffer = buffer(view.buffer)?;
                         Arg::View(view, access)
                     }
                     Arg::Region(bytes, access) => Arg::Region(region(bytes)?, access),
                 })
             });
-            let args = args.collect::<Result<_, &'static str>>()?;
+            let args = args.collect::<Result<_, String>>()?;
             let mut kernel = kernel.clone();
             kernel.args = args;
             NodeKind::Kernel(kernel)
@@ -283,14 +296,67 @@ pub(super) fn remap(
             NodeKind::Host(host)
         }
         NodeKind::Empty => NodeKind::Empty,
-        NodeKind::Child(_) | NodeKind::Conditional(_) => {
-            return Err("it has graphs inside; submit their operations one by one");
+        NodeKind::Child(graph) => NodeKind::Child(inner(graph)?.into()),
+        NodeKind::Conditional(conditional) => {
+            let mut conditional = conditional.clone();
+            if let phonograph_graph::Condition::Value(view) = &mut conditional.condition {
+                view.buffer = buffer(view.buffer)?;
+            }
+            for body in &mut conditional.bodies {
+                *body = inner(body)?;
+            }
+            NodeKind::Conditional(conditional)
         }
         NodeKind::Alloc(_) | NodeKind::Free(_) => {
-            return Err("it allocates or frees; memory comes from the stream");
+            return Err("it allocates or frees; memory comes from the stream".into());
         }
         NodeKind::EventRecord(_) | NodeKind::EventWait(_) => {
-            return Err("events of other graphs mean nothing on a shared stream");
+            return Err("events of other graphs mean nothing on a shared stream".into());
         }
     })
+}
+
+/// A graph inside an operation, with the buffers and slots of the graph around it numbered anew.
+fn around(
+    graph: &ComputeGraph,
+    buffer: &impl Fn(BufferId) -> Result<BufferId, String>,
+    slot: &impl Fn(SlotId) -> Result<SlotId, String>,
+) -> Result<ComputeGraph, String> {
+    let mut pending = vec![graph];
+    while let Some(graph) = pending.pop() {
+        for node in graph.nodes() {
+            // Also where it would be refused as an operation: `remap` names none but the outermost kind.
+            if matches!(
+                node.kind,
+                NodeKind::Alloc(_)
+                    | NodeKind::Free(_)
+                    | NodeKind::EventRecord(_)
+                    | NodeKind::EventWait(_)
+            ) {
+                let (name, kind) = (&node.name, node.kind.name());
+                return Err(format!("{name} inside it is of kind {kind}"));
+            }
+            pending.extend(node.kind.inner_graphs());
+        }
+    }
+    let mut builder = GraphBuilder::new().with_auto_infer_edges(false).named(graph.name());
+    for declared in graph.buffers() {
+        let mut declared = declared.clone();
+        if let BufferRole::Outer(id) = declared.role {
+            declared.role = BufferRole::Outer(buffer(id)?);
+        }
+        builder.declare(declared);
+    }
+    for declared in graph.slots() {
+        let mut declared = declared.clone();
+        declared.outer = declared.outer.map(slot).transpose()?;
+        builder.declare_slot(declared);
+    }
+    for node in graph.nodes() {
+        builder.add_node(node.clone());
+    }
+    for edge in graph.edges() {
+        builder.add_edge(edge);
+    }
+    builder.build().map_err(|e| e.to_string())
 }

@@ -5,9 +5,11 @@ use phonograph_graph::{
 };
 use phonograph_runtime::capture::CaptureError;
 use phonograph_runtime::cpu::kernels::Registry;
-use phonograph_runtime::streams::{Adopt, Buffer, Device, Graph, Step, Stream};
+use phonograph_runtime::streams::{Adopt, Adopted, Buffer, Device, Graph, Slot, Step, Stream};
 
-use crate::common::{LEN, Shared, bytes, filled, id, plus, value};
+use crate::modes::in_every_mode;
+use crate::traced::Shared;
+use crate::work::{LEN, capture, filled, id, plus, value};
 
 /// `to = from + by`, where `by` is a slot.
 fn graph() -> ComputeGraph {
@@ -20,24 +22,42 @@ fn graph() -> ComputeGraph {
     b.build().unwrap()
 }
 
-fn adopt<B: Adopt>(stream: &Stream<B>, from: &Buffer, to: &Buffer) -> Result<Graph, CaptureError> {
-    let graph = graph();
-    let buffers = [(BufferId(0), from.clone()), (BufferId(1), to.clone())];
-    stream.adopt(&graph, &Schedule::sequential(&graph), &buffers, &Registry::new())
+/// The graph on these buffers, with its slot.
+fn adopt_all<B: Adopt>(
+    stream: &Stream<B>,
+    buffers: &[(BufferId, Buffer)],
+) -> Result<(Graph, Slot), CaptureError> {
+    let (graph, by) = (graph(), Slot::new("by", 1.0f32));
+    let (schedule, registry) = (Schedule::sequential(&graph), Registry::new());
+    let slots = [(SlotId(0), by.clone())];
+    let (schedule, registry) = (&schedule, &registry);
+    let adopted = Adopted { graph: &graph, schedule, buffers, slots: &slots, registry };
+    Ok((stream.adopt(&adopted)?, by))
+}
+
+fn adopt<B: Adopt>(
+    stream: &Stream<B>,
+    from: &Buffer,
+    to: &Buffer,
+) -> Result<(Graph, Slot), CaptureError> {
+    adopt_all(stream, &[(BufferId(0), from.clone()), (BufferId(1), to.clone())])
 }
 
 fn launches_with_slots_and_holds_its_buffers<B: Adopt>(device: Device<B>, trace: Shared) {
     let stream = device.stream_of(id(1));
     let (from, to) = (filled(&stream, "from", 1.0), filled(&stream, "to", 0.0));
-    let graph = adopt(&stream, &from, &to).unwrap();
+    let (graph, by) = adopt(&stream, &from, &to).unwrap();
+    let with = |value: f32| [(by.clone(), Scalar::F32(value))];
     stream.launch(&graph).unwrap();
     assert_eq!(value(&stream, &to), 2.0);
-    stream.launch_with(&graph, &[(SlotId(0), Scalar::F32(5.0))]).unwrap();
+    stream.launch_with(&graph, &with(5.0)).unwrap();
     assert_eq!(value(&device.stream_of(id(2)), &to), 6.0);
+    stream.launch(&graph).unwrap();
+    assert_eq!(value(&stream, &to), 2.0, "for one launch alone");
     drop(from);
     let taken: Vec<_> = (0..64).map(|_| filled(&stream, "other", 9.0)).collect();
-    stream.launch_with(&graph, &[(SlotId(0), Scalar::F32(1.0))]).unwrap();
-    assert_eq!(value(&stream, &to), 2.0, "nobody was given the memory of its input");
+    stream.launch_with(&graph, &with(4.0)).unwrap();
+    assert_eq!(value(&stream, &to), 5.0, "nobody was given the memory of its input");
     drop((graph, taken, to));
     device.trim();
     let trace = trace.lock().unwrap();
@@ -47,7 +67,7 @@ fn launches_with_slots_and_holds_its_buffers<B: Adopt>(device: Device<B>, trace:
 fn order_with_eager_work_on_every_stream<B: Adopt>(device: Device<B>, _: Shared) {
     let streams = [1, 2, 3].map(|stream| device.stream_of(id(stream)));
     let (x, y) = (filled(&streams[0], "x", 0.0), filled(&streams[0], "y", 0.0));
-    let graph = adopt(&streams[0], &x, &y).unwrap();
+    let (graph, _) = adopt(&streams[0], &x, &y).unwrap();
     for round in 0..30 {
         // Nothing is waited for in between: what touches the same memory is in the order of submission.
         streams[round % 3].submit(&plus("eager", &x, &x, 1.0)).unwrap();
@@ -67,13 +87,13 @@ fn a_failed_step_leaves_nothing<B: Adopt>(device: Device<B>, trace: Shared) {
                 let now = trace.calls.get(&step).copied().unwrap_or(0);
                 (trace.fail, trace.panic) = (Some((step, now)), panic);
             }
-            let error = adopt(&stream, &from, &to).unwrap_err();
+            let error = adopt(&stream, &from, &to).map(drop).unwrap_err();
             let CaptureError::Backend(error) = error else { panic!("{error}") };
             assert_eq!(error.step, step, "{error}");
             assert_eq!((trace.lock().unwrap().execs, device.report().graphs), (0, 0));
         }
     }
-    let graph = adopt(&stream, &from, &to).unwrap();
+    let (graph, _) = adopt(&stream, &from, &to).unwrap();
     stream.launch(&graph).unwrap();
     assert_eq!(value(&stream, &to), 2.0, "the stream serves");
 }
@@ -82,10 +102,8 @@ fn wrong_buffers_and_slots_are_errors<B: Adopt>(device: Device<B>, _: Shared) {
     let stream = device.stream_of(id(1));
     let (from, to) = (filled(&stream, "from", 1.0), filled(&stream, "to", 0.0));
     let short = stream.alloc("short", 8).unwrap();
-    let graph = graph();
     let try_with = |buffers: &[(BufferId, Buffer)]| {
-        let schedule = Schedule::sequential(&graph);
-        let error = stream.adopt(&graph, &schedule, buffers, &Registry::new()).unwrap_err();
+        let error = adopt_all(&stream, buffers).map(drop).unwrap_err();
         let CaptureError::Operation { problem, .. } = error else { panic!("{error}") };
         problem
     };
@@ -100,20 +118,20 @@ fn wrong_buffers_and_slots_are_errors<B: Adopt>(device: Device<B>, _: Shared) {
     for (problem, expected) in problems.iter().zip(expected) {
         assert!(problem.contains(expected), "{problem}");
     }
-    let graph = adopt(&stream, &from, &to).unwrap();
-    stream.launch_with(&graph, &[(SlotId(3), Scalar::F32(1.0))]).unwrap();
-    assert!(stream.sync().unwrap_err().to_string().contains("slot"));
-    assert!(stream.read(&to).is_err(), "the launch did not happen");
-    stream.write(&to, &bytes(0.0)).unwrap();
-    let window = stream.prepare().unwrap();
-    window.begin().unwrap();
-    stream.submit(&plus("recorded", &from, &to, 1.0)).unwrap();
-    let recorded = window.end("recorded").unwrap();
-    let error = stream.launch_with(&recorded, &[(SlotId(0), Scalar::F32(1.0))]).unwrap_err();
-    assert!(error.to_string().contains("no slots"), "{error}");
+    let (graph, by) = adopt(&stream, &from, &to).unwrap();
+    let recorded =
+        capture(&stream, |stream| stream.submit(&plus("plus", &from, &to, 1.0))).unwrap();
+    for (graph, slot, value) in [
+        (&graph, Slot::new("other", 1.0f32), Scalar::F32(1.0)),
+        (&graph, by.clone(), Scalar::U32(1)),
+        (&recorded, by, Scalar::F32(1.0)),
+    ] {
+        let error = stream.launch_with(graph, &[(slot, value)]).unwrap_err();
+        assert!(matches!(error, CaptureError::Slot { .. }), "{error}");
+    }
 }
 
-in_both_modes!(
+in_every_mode!(
     launches_with_slots_and_holds_its_buffers,
     order_with_eager_work_on_every_stream,
     a_failed_step_leaves_nothing,

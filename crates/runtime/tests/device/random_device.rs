@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{STREAMS, Shared, bytes, id, plus};
+use crate::modes::with_every_mode;
+use crate::traced::{Shared, Traced};
+use crate::work::{STREAMS, bytes, id, plus};
 use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
 use phonograph_runtime::capture::{CaptureError, LogicalStreamId};
@@ -217,7 +219,7 @@ fn compare<B: Backend>(device: &Device<B>, buffers: &[Buffer], oracle: &Oracle) 
     }
 }
 
-fn agrees<B: Backend>(make: impl Fn() -> (Device<B>, Shared)) {
+fn any_program_comes_to_what_it_should<B: Backend>(make: impl Fn() -> (Device<Traced<B>>, Shared)) {
     let mut calls = std::collections::BTreeMap::<Step, u64>::new();
     arbtest(|u| {
         let (device, trace) = make();
@@ -233,12 +235,4 @@ fn agrees<B: Backend>(make: impl Fn() -> (Device<B>, Shared)) {
     assert!(calls.contains_key(&Step::Launch) && calls.contains_key(&Step::Instantiate));
 }
 
-#[test]
-fn with_software_graphs() {
-    agrees(crate::common::software);
-}
-
-#[test]
-fn behind_a_driver() {
-    agrees(crate::common::driver);
-}
+with_every_mode!(any_program_comes_to_what_it_should);

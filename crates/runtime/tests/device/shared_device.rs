@@ -1,16 +1,21 @@
 //! Many threads on one device, some of which capture: nothing is lost, nobody waits for ever, and what reaches the driver is
 //! what the driver allows.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Shared, bytes, filled, id, plus, value};
+use crate::modes::in_every_mode;
+use crate::traced::{Shared, Trace};
+use crate::work::{bytes, filled, id, plus, value};
 use phonograph_capture::model::Model;
 use phonograph_runtime::capture::CaptureError;
 use phonograph_runtime::streams::{Backend, Device, PooledStreamId, Step};
-use phonograph_trace::{Call, Function, Mode, Stream as TracedStream, StreamId, StreamKind};
+use phonograph_trace::{
+    Call, EventId, Function, Mode, Stream as TracedStream, StreamId, StreamKind,
+};
 
 const THREADS: u64 = 64;
 /// At least so many of each thread.
@@ -159,31 +164,63 @@ fn stress<B: Backend>(device: Device<B>, trace: Shared) {
     device.trim();
     let trace = trace.lock().unwrap();
     assert_eq!((trace.recordings.len(), trace.execs), (0, 0));
-    as_the_driver_allows(&trace.log);
+    as_the_driver_allows(&trace);
 }
 
 /// Replays what reached the device through the model of the driver: relaxed captures, a stream of the driver for each
-/// pooled one. Every call must succeed there too.
-fn as_the_driver_allows(log: &[(Step, PooledStreamId)]) {
-    let streams = vec![StreamKind::NonBlocking; crate::common::STREAMS as usize];
-    let mut model = Model::new(&streams, 0);
-    for (at, &(step, on)) in log.iter().enumerate() {
-        let stream = TracedStream::Created(StreamId(on.0));
-        let function = match step {
-            Step::Begin => Function::StreamBeginCapture,
-            Step::End => Function::StreamEndCapture,
-            Step::Run | Step::Record => Function::LaunchKernel,
-            Step::Fence | Step::Read => Function::StreamSynchronize,
-            // Copies from the host, uploads and launches are work on the stream: captured, if it captures.
-            Step::Write | Step::Launch => Function::LaunchKernel,
-            Step::Upload | Step::Allocate | Step::Instantiate => continue,
+/// pooled one, an event for each order. Every call must succeed there too.
+pub fn as_the_driver_allows(trace: &Trace) {
+    let streams = vec![StreamKind::NonBlocking; crate::work::STREAMS as usize];
+    let mut model = Model::new(&streams, 1);
+    let mut orders = trace.orders.iter();
+    // The stream that began the capture which a stream is in.
+    let mut members: BTreeMap<PooledStreamId, PooledStreamId> = BTreeMap::new();
+    for (at, &(step, on)) in trace.log.iter().enumerate() {
+        let stream = |on: PooledStreamId| TracedStream::Created(StreamId(on.0));
+        let (function, first) = match step {
+            Step::Begin => (Function::StreamBeginCapture, None),
+            Step::End => (Function::StreamEndCapture, None),
+            Step::Run | Step::Record => (Function::LaunchKernel, None),
+            Step::Fence | Step::Read => (Function::StreamSynchronize, None),
+            // Copies from the host and launches are work on the stream: captured, if it captures.
+            Step::Write | Step::Launch => (Function::LaunchKernel, None),
+            Step::Order => {
+                let (place, first) = orders.next().expect("every order is noted");
+                assert_eq!(*place, at);
+                (Function::StreamWaitEvent, Some(*first))
+            }
+            Step::Upload | Step::Allocate | Step::Prepare | Step::Instantiate => continue,
         };
+        let mut apply = |call: Call| {
+            let outcome = model.apply(&call).unwrap();
+            let message = format!("call {at}, {step} on {on:?}: {outcome:?}");
+            assert!(outcome.result.is_success(), "{message}");
+            matches!(outcome.effect, phonograph_capture::model::Effect::Node(_))
+        };
+        let event = first.map(|_| EventId(0));
+        if let Some(first) = first {
+            apply(Call { event, ..Call::on(Function::EventRecord, stream(first)) });
+            members.extend(members.get(&first).map(|&origin| (on, origin)));
+        }
+        match step {
+            Step::Begin => drop(members.insert(on, on)),
+            Step::End => {
+                // Who throws a capture away joins its streams first.
+                let event = trace.discards.contains(&at).then_some(EventId(0));
+                for (&member, _) in members.iter().filter(|(m, origin)| **origin == on && **m != on)
+                {
+                    let Some(_) = event else { continue };
+                    apply(Call { event, ..Call::on(Function::EventRecord, stream(member)) });
+                    apply(Call { event, ..Call::on(Function::StreamWaitEvent, stream(on)) });
+                }
+                members.retain(|_, origin| *origin != on);
+            }
+            _ => {}
+        }
         let mode = (step == Step::Begin).then_some(Mode::Relaxed);
-        let outcome = model.apply(&Call { mode, ..Call::on(function, stream) }).unwrap();
-        assert!(outcome.result.is_success(), "call {at}, {step} on {on:?}: {outcome:?}");
-        let node = matches!(outcome.effect, phonograph_capture::model::Effect::Node(_));
+        let node = apply(Call { mode, event, ..Call::on(function, stream(on)) });
         assert_eq!(node, step == Step::Record, "call {at}: {step} on {on:?} was recorded or not");
     }
 }
 
-in_both_modes!(stress);
+in_every_mode!(stress);

@@ -1,12 +1,14 @@
 //! A backend that counts what is asked of the one inside, and fails one chosen step.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use phonograph_graph::{ComputeGraph, Scalar, Schedule, SlotId};
-use phonograph_runtime::cpu::kernels::Registry;
+use phonograph_graph::Scalar;
+use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
-    Adopt, Backend, BackendError, BoundPage, GraphKind, Placed, PooledStreamId, Step,
+    Adopt, Adopted, Backend, BackendError, BoundPage, Failed, GraphKind, Issued, Placed,
+    PooledStreamId, SlotKey, Step, Ticket,
 };
 
 /// What has been asked so far, and what is alive.
@@ -20,7 +22,18 @@ pub struct Trace {
     /// Fails by a panic.
     pub panic: bool,
     pub failed: bool,
+    /// Only a fence tells what has failed, as on a device that works beside the host.
+    pub late: bool,
+    /// What it has not told yet.
+    pub untold: BTreeMap<PooledStreamId, Vec<Failed>>,
+    /// For each order in the log, by its place, which stream came first.
+    pub orders: Vec<(usize, PooledStreamId)>,
+    /// Which ends in the log, by their places, throw a capture away.
+    pub discards: BTreeSet<usize>,
+    /// How often the host function `tick` was called.
+    pub ticks: Arc<AtomicU64>,
     pub pages: i64,
+    pub prepared: i64,
     pub recordings: BTreeSet<PooledStreamId>,
     pub execs: i64,
 }
@@ -36,13 +49,14 @@ pub struct Traced<B> {
 const NO_STREAM: PooledStreamId = PooledStreamId(u32::MAX);
 
 impl<B> Traced<B> {
-    pub fn new(inner: B) -> (Self, Shared) {
+    /// A backend that is made with its trace at hand.
+    pub fn new(inner: impl FnOnce(&Shared) -> B) -> (Self, Shared) {
         let trace = Shared::default();
-        (Self { inner, trace: trace.clone() }, trace)
+        (Self { inner: inner(&trace), trace: trace.clone() }, trace)
     }
 
     fn step(&self, step: Step, on: PooledStreamId) -> Result<(), BackendError> {
-        let mut trace = self.trace.lock().unwrap();
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = trace.calls.entry(step).or_default();
         let now = *calls;
         *calls += 1;
@@ -58,13 +72,35 @@ impl<B> Traced<B> {
         Ok(())
     }
 
+    fn is_late(&self) -> bool {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).late
+    }
+
+    /// What has been issued, told at once, or with the next fence.
+    fn told(
+        &self,
+        on: PooledStreamId,
+        ticket: Ticket,
+        issued: Result<Issued, BackendError>,
+    ) -> Result<Issued, BackendError> {
+        if !self.is_late() {
+            return issued;
+        }
+        if let Err(error) = issued {
+            let failed = Failed { ticket, error };
+            self.count(|trace| trace.untold.entry(on).or_default().push(failed));
+        }
+        Ok(Issued::Pending)
+    }
+
     fn count(&self, change: impl FnOnce(&mut Trace)) {
-        change(&mut self.trace.lock().unwrap());
+        change(&mut self.trace.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl<B: Backend> Backend for Traced<B> {
     type Page = B::Page;
+    type Prepared = B::Prepared;
     type Recording = B::Recording;
     type Exec = B::Exec;
 
@@ -72,10 +108,10 @@ impl<B: Backend> Backend for Traced<B> {
         self.inner.graph_kind()
     }
 
-    fn allocate(&mut self, bytes: u64) -> Result<B::Page, BackendError> {
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<B::Page, BackendError> {
         self.step(Step::Allocate, NO_STREAM)?;
         self.count(|trace| trace.pages += 1);
-        self.inner.allocate(bytes)
+        self.inner.allocate(bytes, place)
     }
 
     fn free(&mut self, page: B::Page) {
@@ -89,9 +125,10 @@ impl<B: Backend> Backend for Traced<B> {
         page: &B::Page,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<(), BackendError> {
+    ) -> Result<Issued, BackendError> {
         self.step(Step::Write, on)?;
-        self.inner.write(on, page, offset, bytes)
+        let issued = self.inner.write(on, page, offset, bytes)?;
+        Ok(if self.is_late() { Issued::Pending } else { issued })
     }
 
     fn read(
@@ -105,14 +142,40 @@ impl<B: Backend> Backend for Traced<B> {
         self.inner.read(on, page, offset, into)
     }
 
-    fn run(&mut self, on: PooledStreamId, op: &Placed<'_, B::Page>) -> Result<(), BackendError> {
-        self.step(Step::Run, on)?;
-        self.inner.run(on, op)
+    fn prepare(&mut self, op: &Placed<'_, B::Page>) -> Result<B::Prepared, BackendError> {
+        self.step(Step::Prepare, NO_STREAM)?;
+        let prepared = self.inner.prepare(op)?;
+        self.count(|trace| trace.prepared += 1);
+        Ok(prepared)
     }
 
-    fn fence(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
+    fn run(
+        &mut self,
+        on: PooledStreamId,
+        op: &mut B::Prepared,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError> {
+        self.step(Step::Run, on)?;
+        let issued = self.inner.run(on, op, ticket);
+        self.told(on, ticket, issued)
+    }
+
+    fn release(&mut self, op: B::Prepared) {
+        self.count(|trace| trace.prepared -= 1);
+        self.inner.release(op);
+    }
+
+    fn order(&mut self, on: PooledStreamId, after: PooledStreamId) -> Result<(), BackendError> {
+        self.step(Step::Order, on)?;
+        self.count(|trace| trace.orders.push((trace.log.len() - 1, after)));
+        self.inner.order(on, after)
+    }
+
+    fn fence(&mut self, on: PooledStreamId) -> Result<Vec<Failed>, BackendError> {
         self.step(Step::Fence, on)?;
-        self.inner.fence(on)
+        let mut failed = self.inner.fence(on)?;
+        self.count(|trace| failed.extend(trace.untold.remove(&on).into_iter().flatten()));
+        Ok(failed)
     }
 
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
@@ -136,6 +199,7 @@ impl<B: Backend> Backend for Traced<B> {
     fn discard(&mut self, on: PooledStreamId) {
         self.count(|trace| {
             if trace.recordings.remove(&on) {
+                trace.discards.insert(trace.log.len());
                 trace.log.push((Step::End, on)); // a driver discards by ending
             }
         });
@@ -154,9 +218,16 @@ impl<B: Backend> Backend for Traced<B> {
         self.inner.upload(on, exec)
     }
 
-    fn launch(&mut self, on: PooledStreamId, exec: &mut B::Exec) -> Result<(), BackendError> {
+    fn launch(
+        &mut self,
+        on: PooledStreamId,
+        exec: &mut B::Exec,
+        values: &BTreeMap<SlotKey, Scalar>,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError> {
         self.step(Step::Launch, on)?;
-        self.inner.launch(on, exec)
+        let issued = self.inner.launch(on, exec, values, ticket);
+        self.told(on, ticket, issued)
     }
 
     fn destroy(&mut self, exec: B::Exec) {
@@ -168,18 +239,12 @@ impl<B: Backend> Backend for Traced<B> {
 impl<B: Adopt> Adopt for Traced<B> {
     fn adopt(
         &mut self,
-        graph: &ComputeGraph,
-        schedule: &Schedule,
+        adopted: &Adopted<'_>,
         memory: &[BoundPage<B::Page>],
-        registry: &Registry,
     ) -> Result<B::Exec, BackendError> {
         self.step(Step::Instantiate, NO_STREAM)?;
-        let exec = self.inner.adopt(graph, schedule, memory, registry)?;
+        let exec = self.inner.adopt(adopted, memory)?;
         self.count(|trace| trace.execs += 1);
         Ok(exec)
-    }
-
-    fn set(&mut self, exec: &mut B::Exec, slot: SlotId, value: Scalar) -> Result<(), BackendError> {
-        self.inner.set(exec, slot, value)
     }
 }

@@ -173,6 +173,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_read_again() {
+        fn check<
+            T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+        >(
+            text: &str,
+        ) {
+            let read: T = serde_json::from_str(text).unwrap();
+            let written = serde_json::to_string(&read).unwrap();
+            assert_eq!(serde_json::from_str::<T>(&written).unwrap(), read, "{written}");
+        }
+        check::<super::Program>(
+            r#"{"id":"p","streams":["blocking","nonblocking"],"events":1,"steps":[
+                {"op":"begin s0 global","result":"SUCCESS","streams":[{"capture":0,"deps":[-1,0]},"destroyed"]},
+                {"op":"mode relaxed","result":"STREAM_CAPTURE_UNJOINED","streams":["invalidated","none"],"previous":"global"},
+                {"op":"end s0","result":"SUCCESS","streams":["none","none"],"graph":{"nodes":[[1,"kernel"]],"edges":[[0,1]],"instantiate":"SUCCESS"}}]}"#,
+        );
+        check::<super::UpdatePair>(
+            r#"{"id":"u","edits":["params"],"a":[{"kind":"kernel","function":"noop","grid":2,"block":32,"cooperative":1,"cluster":2,"priority":-1,"deps":[]},
+                {"kind":"memcpy","direction":"dtoh","bytes":64,"rows":2,"depth":1,"offset":512,"deps":[0],"ports":[1]},
+                {"kind":"child","graph":[{"kind":"empty","deps":[]}],"deps":[]},{"kind":"child","kernels":2,"deps":[]},
+                {"kind":"conditional","type":"while","kernels":1,"deps":[]},{"kind":"event_wait","event":1,"deps":[]}],
+                "b":[{"kind":"host","function":1,"deps":[]}],"result":"GRAPH_EXEC_UPDATE_FAILURE","update":"TOPOLOGY_CHANGED","error_node":"inner","error_from":0}"#,
+        );
+        check::<super::MatrixRow>(
+            r#"{"call":"cuMemAlloc","mode":"thread_local","thread":"other","stream":"nonblocking","result":"SUCCESS","capture":"active","end":"SUCCESS"}"#,
+        );
+        check::<super::NodeRow>(
+            r#"{"call":"cuLaunchKernel","mode":"global","result":"SUCCESS","capture":"active","kernel_after":"SUCCESS","end":"SUCCESS","nodes":["kernel"],"edges":[],"instantiate":"SUCCESS"}"#,
+        );
+    }
+
+    #[test]
     fn any_bytes_are_a_recording_or_an_error() {
         let seed = br#"{"id":"p","streams":["blocking"],"events":1,"steps":[{"op":"kernel s0","result":"SUCCESS","streams":["none"]}]}"#;
         arbtest::arbtest(|u| {

@@ -1,6 +1,6 @@
 //! A recorded program of calls, with the state of every stream after each.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::limits::MAX_DECLARED;
 use crate::line::{Line, SyntaxError};
@@ -8,7 +8,7 @@ use crate::words;
 use crate::{Call, CuResult, Mode, Names, StreamKind};
 
 /// A program of calls on fresh streams and events.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Program {
     /// What the recording calls it.
     pub id: String,
@@ -22,7 +22,7 @@ pub struct Program {
 }
 
 /// One call and what could be seen after it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
     /// The call in words.
     pub op: String,
@@ -31,10 +31,10 @@ pub struct Step {
     /// The status of every stream after the call.
     pub streams: Vec<RecordedStatus>,
     /// After an end: the finished graph, if it was handed over.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<RecordedGraph>,
     /// After a change of the thread's mode: the mode before.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Mode>,
 }
 
@@ -57,11 +57,26 @@ pub enum RecordedStatus {
     },
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StatusJson {
     Word(String),
     Active { capture: usize, deps: Vec<i64> },
+}
+
+impl Serialize for RecordedStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let word = |word: &str| StatusJson::Word(word.to_owned());
+        let json = match self {
+            Self::None => word("none"),
+            Self::Invalidated => word("invalidated"),
+            Self::Destroyed => word("destroyed"),
+            Self::Active { capture, deps } => {
+                StatusJson::Active { capture: *capture, deps: deps.clone() }
+            }
+        };
+        json.serialize(serializer)
+    }
 }
 
 impl TryFrom<StatusJson> for RecordedStatus {
@@ -81,14 +96,14 @@ impl TryFrom<StatusJson> for RecordedStatus {
 }
 
 /// A finished graph: nodes by the step that made them.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RecordedGraph {
     /// Step and kind of every node.
     pub nodes: Vec<(i64, String)>,
     /// Edges between steps.
     pub edges: Vec<(i64, i64)>,
     /// What instantiating it answered, if it was tried.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instantiate: Option<CuResult>,
 }
 

@@ -1,11 +1,11 @@
 //! Rows about single calls: made beside a capture, or on a capturing stream.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{CuResult, Mode, StreamKind};
 
 /// A call made while a stream captures.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MatrixRow {
     /// The function, with what it is called on in parentheses.
     pub call: String,
@@ -24,7 +24,7 @@ pub struct MatrixRow {
 }
 
 /// The thread that makes the call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MatrixThread {
     /// The one that began the capture.
@@ -34,7 +34,7 @@ pub enum MatrixThread {
 }
 
 /// The status of the capturing stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureStatus {
     /// Not capturing.
@@ -46,7 +46,7 @@ pub enum CaptureStatus {
 }
 
 /// A call on a stream that captures one kernel before it and one after it.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeRow {
     /// The function, with its variant in parentheses.
     pub call: String,
@@ -66,7 +66,7 @@ pub struct NodeRow {
     #[serde(default)]
     pub edges: Vec<(usize, usize, u8, u8)>,
     /// What instantiating it answered, if there was a graph.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instantiate: Option<CuResult>,
 }
 

@@ -1,14 +1,17 @@
 //! A pair of graphs, with what updating an instance of the first from the second answered.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::CuResult;
 
 /// One recorded update.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UpdatePair {
     /// What the recording calls it.
     pub id: String,
+    /// How `b` was made of `a`, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edits: Vec<String>,
     /// The graph that was instantiated; nodes in creation order.
     pub a: Vec<Node>,
     /// The graph that it was updated from.
@@ -35,11 +38,21 @@ pub enum ErrorNode {
     Inner,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum ErrorNodeJson {
     Top(usize),
     Word(String),
+}
+
+impl Serialize for ErrorNode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let json = match self {
+            Self::Top(index) => ErrorNodeJson::Top(*index),
+            Self::Inner => ErrorNodeJson::Word("inner".to_owned()),
+        };
+        json.serialize(serializer)
+    }
 }
 
 impl TryFrom<ErrorNodeJson> for ErrorNode {
@@ -55,13 +68,19 @@ impl TryFrom<ErrorNodeJson> for ErrorNode {
 }
 
 /// What a node holds. Fields that an older recording lacks have the value that the driver gives by default.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum Node {
     Kernel {
         #[serde(default)]
         function: String,
+        #[serde(default = "one")]
+        grid: u32,
+        #[serde(default = "one")]
+        block: u32,
+        #[serde(default)]
+        shared: u32,
         #[serde(default)]
         priority: i32,
         #[serde(default)]
@@ -84,6 +103,10 @@ pub enum Node {
         deps: Dependencies,
     },
     Memset {
+        #[serde(default)]
+        offset: u64,
+        #[serde(default)]
+        value: u32,
         element: u32,
         width: u64,
         #[serde(default = "one_row")]
@@ -95,9 +118,9 @@ pub enum Node {
     },
     Child {
         /// Its nodes; an older recording gives only their number, as a chain of like kernels.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         graph: Vec<Node>,
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_zero")]
         kernels: usize,
         #[serde(flatten)]
         deps: Dependencies,
@@ -119,6 +142,9 @@ pub enum Node {
         deps: Dependencies,
     },
     Host {
+        /// Which of several functions.
+        #[serde(default)]
+        function: u32,
         #[serde(flatten)]
         deps: Dependencies,
     },
@@ -127,24 +153,34 @@ pub enum Node {
         deps: Dependencies,
     },
     EventRecord {
+        /// Which of several events.
+        #[serde(default)]
+        event: u32,
         #[serde(flatten)]
         deps: Dependencies,
     },
     EventWait {
+        /// Which of several events.
+        #[serde(default)]
+        event: u32,
         #[serde(flatten)]
         deps: Dependencies,
     },
 }
 
 /// The dependencies of a node.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Dependencies {
     /// By creation order, in the order given to the driver.
     #[serde(default)]
     pub deps: Vec<usize>,
     /// The producer's port of each: 0 full, 1 programmatic, 2 launch order. Empty if all are full.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u8>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 fn one() -> u32 {
@@ -156,6 +192,23 @@ fn one_row() -> u64 {
 }
 
 impl Node {
+    /// What the node depends on, to be changed.
+    pub fn dependencies_mut(&mut self) -> &mut Dependencies {
+        match self {
+            Self::Kernel { deps, .. }
+            | Self::Memcpy { deps, .. }
+            | Self::Memset { deps, .. }
+            | Self::Child { deps, .. }
+            | Self::Conditional { deps, .. }
+            | Self::Alloc { deps, .. }
+            | Self::Free { deps }
+            | Self::Host { deps, .. }
+            | Self::Empty { deps }
+            | Self::EventRecord { deps, .. }
+            | Self::EventWait { deps, .. } => deps,
+        }
+    }
+
     /// What the node depends on.
     pub fn dependencies(&self) -> &Dependencies {
         match self {
@@ -166,10 +219,10 @@ impl Node {
             | Self::Conditional { deps, .. }
             | Self::Alloc { deps, .. }
             | Self::Free { deps }
-            | Self::Host { deps }
+            | Self::Host { deps, .. }
             | Self::Empty { deps }
-            | Self::EventRecord { deps }
-            | Self::EventWait { deps } => deps,
+            | Self::EventRecord { deps, .. }
+            | Self::EventWait { deps, .. } => deps,
         }
     }
 }

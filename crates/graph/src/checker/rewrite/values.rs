@@ -22,8 +22,8 @@ use crate::{
 enum Origin {
     /// It was in the buffer before the graph started.
     Initial(BufferId),
-    /// A node (of the graph after; or before, if it is gone) made it, in this buffer.
-    Made(Maker, BufferId),
+    /// A node (of the graph after; or before, if it is gone) made it.
+    Made(Maker, Output),
     /// A pattern of four bytes; the first of them lies at addresses divisible by 4.
     Pattern(u32),
 }
@@ -32,6 +32,16 @@ enum Origin {
 enum Maker {
     Of(NodeId),
     Gone(NodeId),
+}
+
+/// Which of its results a node made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Output {
+    /// What it left in this buffer; bytes are those of the buffer. Of nodes that do the work of several, or hold graphs.
+    In(BufferId),
+    /// What it wrote through this operand, in whatever buffer; bytes are those of the operand. Of nodes that stand for one
+    /// node and do the same work, operand by operand.
+    Through(u32),
 }
 
 /// The value of the byte at address `x` is that of byte `x + shift` (wrapping) of the origin.
@@ -112,23 +122,64 @@ fn first_difference(a: &[Piece], b: &[Piece]) -> Option<u64> {
     }
 }
 
-/// What memory holds: disjoint segments by start, with their ends; between them what was there initially.
+/// What memory holds; between segments what was there initially.
 struct Memory {
-    buffers: Vec<BTreeMap<u64, (u64, Value)>>,
+    buffers: Vec<Segments>,
+}
+
+/// Disjoint segments of a buffer. Most buffers have one, which takes no memory of its own.
+#[derive(Clone, Default)]
+enum Segments {
+    #[default]
+    None,
+    One(u64, u64, Value),
+    /// By start, with their ends.
+    Many(BTreeMap<u64, (u64, Value)>),
+}
+
+impl Segments {
+    fn many(&mut self) -> &mut BTreeMap<u64, (u64, Value)> {
+        if !matches!(self, Segments::Many(_)) {
+            *self = Segments::Many(match *self {
+                Segments::One(start, end, value) => [(start, (end, value))].into(),
+                _ => BTreeMap::new(),
+            });
+        }
+        match self {
+            Segments::Many(segments) => segments,
+            _ => unreachable!("they were made many above"),
+        }
+    }
+
+    /// Shows those that meet `start..end`, in order.
+    fn each(&self, start: u64, end: u64, mut each: impl FnMut(u64, u64, Value)) {
+        match self {
+            Segments::None => {}
+            &Segments::One(from, to, value) => {
+                if from < end && start < to {
+                    each(from, to, value);
+                }
+            }
+            Segments::Many(segments) => {
+                let before = segments.range(..start).next_back().filter(|(_, (to, _))| *to > start);
+                for (&from, &(to, value)) in before.into_iter().chain(segments.range(start..end)) {
+                    each(from, to, value);
+                }
+            }
+        }
+    }
 }
 
 impl Memory {
     fn new(graph: &ComputeGraph) -> Self {
-        Self { buffers: vec![BTreeMap::new(); graph.buffers().len()] }
+        Self { buffers: vec![Segments::default(); graph.buffers().len()] }
     }
 
     fn read(&self, region: Region, mut each: impl FnMut(u64, u64, Value)) {
         let (start, end) = (region.offset, region.end());
         let initial = Value { origin: Origin::Initial(region.buffer), shift: 0 };
-        let segments = &self.buffers[region.buffer.index()];
-        let before = segments.range(..start).next_back().filter(|(_, (to, _))| *to > start);
         let mut reached = start;
-        for (&from, &(to, value)) in before.into_iter().chain(segments.range(start..end)) {
+        self.buffers[region.buffer.index()].each(start, end, |from, to, value| {
             let (from, to) = (from.max(start), to.min(end));
             if reached < from {
                 each(reached, from, initial);
@@ -137,7 +188,7 @@ impl Memory {
                 each(from, to, value);
             }
             reached = to.max(reached);
-        }
+        });
         if reached < end {
             each(reached, end, initial);
         }
@@ -155,31 +206,22 @@ impl Memory {
             return;
         }
         let segments = &mut self.buffers[region.buffer.index()];
-        if let Some((&from, &(to, old))) = segments.range(..start).next_back()
-            && to > start
-        {
-            segments.insert(from, (start, old));
-            if to > end {
-                segments.insert(end, (to, old));
+        match segments {
+            Segments::None => *segments = Segments::One(start, end, value),
+            Segments::One(from, to, old) if start <= *from && *to <= end => {
+                (*from, *to, *old) = (start, end, value);
             }
+            _ => write_among(segments.many(), (start, end), value),
         }
-        let inside: SmallVec<[u64; 4]> = segments.range(start..end).map(|(&at, _)| at).collect();
-        for at in inside {
-            if let Some((to, old)) = segments.remove(&at)
-                && to > end
-            {
-                segments.insert(end, (to, old));
-            }
-        }
-        segments.insert(start, (end, value));
     }
 
-    /// Does what a node does. Reads are told unless the node only moves values.
+    /// Does what a node does. Reads are told unless the node only moves values. `alone`: whether it stands for one node.
     fn run(
         &mut self,
         graph: &ComputeGraph,
         node: NodeId,
         maker: Maker,
+        alone: bool,
         mut read: impl FnMut(&Self, Region),
     ) {
         match &graph.node(node).kind {
@@ -195,9 +237,13 @@ impl Memory {
         for (region, _) in operands.iter().filter(|(_, access)| access.reads()) {
             read(self, *region);
         }
-        for (region, _) in operands.iter().filter(|(_, access)| access.writes()) {
-            let origin = Origin::Made(maker, region.buffer);
-            self.write(*region, Value { origin, shift: 0 });
+        let written = (0u32..).zip(&operands).filter(|(_, (_, access))| access.writes());
+        for (index, &(region, _)) in written {
+            let (output, shift) = match alone {
+                true => (Output::Through(index), region.offset.wrapping_neg()),
+                false => (Output::In(region.buffer), 0),
+            };
+            self.write(region, Value { origin: Origin::Made(maker, output), shift });
         }
     }
 
@@ -225,6 +271,26 @@ impl Memory {
             self.write(Region { buffer: to.buffer, offset, bytes }, value);
         }
     }
+}
+
+fn write_among(segments: &mut BTreeMap<u64, (u64, Value)>, (start, end): (u64, u64), value: Value) {
+    if let Some((&from, &(to, old))) = segments.range(..start).next_back()
+        && to > start
+    {
+        segments.insert(from, (start, old));
+        if to > end {
+            segments.insert(end, (to, old));
+        }
+    }
+    let inside: SmallVec<[u64; 4]> = segments.range(start..end).map(|(&at, _)| at).collect();
+    for at in inside {
+        if let Some((to, old)) = segments.remove(&at)
+            && to > end
+        {
+            segments.insert(end, (to, old));
+        }
+    }
+    segments.insert(start, (end, value));
 }
 
 /// Whether a fill or copy only moves values about, which are then followed wherever they go.
@@ -260,12 +326,12 @@ pub(super) fn check(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     let places = (1u32..).zip(after.topological_order());
     for (place, &node) in places {
         while let Some((_, dropped)) = gone.next_if(|(key, _)| *key < place) {
-            old.run(before, *dropped, Maker::Gone(*dropped), |_, _| {});
+            old.run(before, *dropped, Maker::Gone(*dropped), false, |_, _| {});
         }
         step(groups, node, &mut old, &mut new, &mut carried, found);
     }
     for (_, dropped) in gone {
-        old.run(before, *dropped, Maker::Gone(*dropped), |_, _| {});
+        old.run(before, *dropped, Maker::Gone(*dropped), false, |_, _| {});
     }
     let allocated = allocated(before);
     let whole = |buffer: BufferId| Region { buffer, offset: 0, bytes: before.buffer(buffer).bytes };
@@ -361,14 +427,14 @@ fn step(
     }
     let mut was_read: SmallVec<[Pieces; 4]> = SmallVec::new();
     for &member in members {
-        old.run(groups.before, member, maker, |memory, region| {
+        old.run(groups.before, member, maker, one, |memory, region| {
             was_read.push(memory.pieces(region));
         });
     }
     let known = if one { None } else { Some(Known::new(&was_read)) };
     let expected = if one { &was_read } else { &at_entry };
     let mut operand = 0;
-    new.run(groups.after, node, maker, |memory, region| {
+    new.run(groups.after, node, maker, one, |memory, region| {
         note_initial(groups.after, memory, region, carried);
         let is_read = memory.pieces(region);
         let was_read = expected.get(operand).map_or(&[][..], |pieces| pieces);

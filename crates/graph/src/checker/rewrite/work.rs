@@ -185,8 +185,8 @@ fn covered(operands: &Operands, region: Region, access: impl Fn(Access) -> bool)
     reached >= region.end()
 }
 
-/// A node that reads and writes the same bytes now and did not before computes something else, unless it says that
-/// it can, which only its kernel knows.
+/// A node that reads and writes the same bytes now and did not before computes something else, unless its kernel is known to
+/// read each element before it writes it.
 fn overlap(groups: &Groups, node: NodeId, image: NodeId, found: &mut Vec<RewriteViolation>) {
     let (old, new) = (groups.before.operands(node), groups.after.operands(image));
     if groups.after.node(image).kind.has_inner_graphs() {
@@ -200,11 +200,23 @@ fn overlap(groups: &Groups, node: NodeId, image: NodeId, found: &mut Vec<Rewrite
         for j in 0..i {
             // The same work has the same operands in the same order; a copy or fill may have others.
             let before = old.len() == new.len() && clash(&old, i, j);
-            if clash(&new, i, j) && !before {
+            if clash(&new, i, j) && !before && !in_place(groups.after.node(image), i, j) {
                 let buffer = new[i].0.buffer;
                 found.push(RewriteViolation::Overlap { node: image, was: node, buffer });
                 return;
             }
         }
     }
+}
+
+/// Whether two operands are one view that elementwise work reads and writes. (That the same part of a fused kernel does
+/// both, building has made sure of.)
+fn in_place(node: &Node, i: usize, j: usize) -> bool {
+    let Some(kernel) = node.kernel() else { return false };
+    let mut operands = kernel.args.iter().filter(|arg| arg.effect().is_some());
+    let (first, second) = (i.min(j), i.max(j));
+    let (a, b) = (operands.nth(first), operands.nth(second - first - 1));
+    let (Some(Arg::View(a, how)), Some(Arg::View(b, so))) = (a, b) else { return false };
+    let elementwise = matches!(kernel.kernel, KernelRef::Elementwise(_) | KernelRef::Fused(_));
+    elementwise && a == b && !(how.writes() && so.writes())
 }

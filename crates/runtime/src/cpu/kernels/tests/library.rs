@@ -210,7 +210,10 @@ fn product(
                 (a * b).abs()
             })
             .sum();
-        magnitude * (k + 2) as f64 * epsilon(dtype)
+        // A product that underflows is off by half a subnormal step, whatever its magnitude.
+        let step =
+            if dtype == DType::F32 { f64::from(f32::from_bits(1)) } else { f64::from_bits(1) };
+        (k + 2) as f64 * (magnitude * epsilon(dtype) + step)
     });
     Ok(())
 }

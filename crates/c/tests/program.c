@@ -1,0 +1,28 @@
+/* Uses the library as a program in C would; prints what it answers. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "phonograph.h"
+
+static void ask(const char *what, void *graph, size_t capacity) {
+    struct phonograph_edited edited = {77, 77};
+    char message[256];
+    memset(message, '#', sizeof message);
+    int code = phonograph_reduce_edges(graph, &edited, message, capacity);
+    printf("%s: %d, %" PRIu64 " of %" PRIu64 " edges removed", what, code, edited.removed, edited.edges);
+    if (capacity > 0) printf(", \"%s\"", message);
+    printf("\n");
+}
+
+int main(void) {
+    ask("null", NULL, 256);
+    ask("no room", NULL, 0);
+    ask("little room", NULL, 10);
+    ask("a triangle", (void *)1, 256);
+    ask("once more", (void *)1, 256);
+    ask("an allocation", (void *)2, 256);
+    ask("a refusal", (void *)3, 256);
+    printf("nothing to write to: %d\n", phonograph_reduce_edges((void *)1, NULL, NULL, 0));
+    return 0;
+}

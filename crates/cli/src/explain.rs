@@ -1,0 +1,127 @@
+//! `phonograph explain`: a traced program's calls through the model.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use phonograph::capture::check::{Traced, check_trace};
+use phonograph::trace::CuResult;
+use phonograph::trace::live::{Stop, Trace};
+use serde_json::json;
+
+use crate::check::Colour;
+use crate::sites::Sites;
+use crate::{Answer, harmless, input, print, print_json};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The trace, as `phonograph trace` writes it; plain or gzip, `-` for standard input.
+    file: PathBuf,
+    /// The findings as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Whether to colour the report.
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    colour: Colour,
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    let name = args.file.display().to_string();
+    let bytes = input::bytes(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let mut trace = Trace::read(&bytes).map_err(|error| anyhow!("{name}: {error}"))?;
+    crate::sites::shorten_kernels(&mut trace);
+    let traced = check_trace(&trace);
+    let sites = Sites::of(&trace);
+    let report = &traced.report;
+    if args.json {
+        let findings = report.findings.iter().map(|finding| {
+            let mut value = serde_json::to_value(finding)?;
+            value["site"] = serde_json::to_value(sites.lines(finding.at.call))?;
+            Ok(value)
+        });
+        print_json(&json!({
+            "captures": traced.captures,
+            "failed": traced.failed,
+            "graphs": report.graphs.iter().zip(&traced.launches).map(|(graph, launches)| {
+                json!({ "nodes": graph.nodes.len(), "launches": launches })
+            }).collect::<Vec<_>>(),
+            "errors": report.errors(),
+            "warnings": report.warnings(),
+            "findings": findings.collect::<Result<Vec<_>>>()?,
+        }))?;
+    } else {
+        let text = report.render_sites(&|call| sites.lines(call), args.colour.wanted());
+        print(text.as_bytes())?;
+        print(format!("{}\n", totals(&trace, &traced)).as_bytes())?;
+    }
+    Ok(if report.errors() == 0 { Answer::Yes } else { Answer::No })
+}
+
+/// A summary of a trace.
+pub fn summary(trace: &Trace) -> String {
+    totals(trace, &check_trace(trace))
+}
+
+fn plural(n: usize, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Graphs that are listed one by one.
+const LISTED: usize = 8;
+
+fn totals(trace: &Trace, traced: &Traced) -> String {
+    let graphs = &traced.report.graphs;
+    let nodes: usize = graphs.iter().map(|graph| graph.nodes.len()).sum();
+    let launches: u64 = traced.launches.iter().sum();
+    let mut out = format!(
+        "{}, {} failed; {} with {}, launched {launches} times",
+        plural(traced.captures, "capture"),
+        traced.failed,
+        plural(graphs.len(), "graph"),
+        plural(nodes, "node"),
+    );
+    let mut add = |text: String| out.write_str(&text).expect("a String takes everything");
+    if graphs.len() > 1 {
+        for (graph, launches) in graphs.iter().zip(&traced.launches).take(LISTED) {
+            let name = graph.name.map_or("?", |name| trace.script.names.graph_name(name));
+            add(format!(
+                "\n  {name}: {}, launched {launches} times",
+                plural(graph.nodes.len(), "node")
+            ));
+        }
+        if let Some(more @ 1..) = graphs.len().checked_sub(LISTED) {
+            add(format!("\n  and {}", plural(more, "more graph")));
+        }
+    }
+    if let [first, ..] = trace.drawings.as_slice() {
+        let drawn = plural(trace.drawings.len(), "graph");
+        add(format!("\n{drawn} drawn when instantiated, the first as {}", harmless(&first.1)));
+    }
+    let passed: u64 = trace.passed_over.iter().map(|(_, calls)| calls).sum();
+    if passed > 0 {
+        add(format!("\n{passed} calls outside captures were only counted"));
+    }
+    for site in trace.failed.iter().take(LISTED) {
+        let name = harmless(trace.function(site));
+        add(format!(
+            "\n{name} answered {}, which has nothing to do with captures",
+            CuResult(site.raw.result)
+        ));
+    }
+    if traced.skipped > 0 {
+        add(format!("\n{} could not be interpreted", plural(traced.skipped, "call")));
+    }
+    match trace.stop {
+        Some(Stop::Ended) => {}
+        Some(Stop::Full) => {
+            add("\nthe trace is full: what the program did after that is not in it".to_owned())
+        }
+        Some(Stop::Failed) => {
+            add("\nthe recorder failed: what the program did after that is not in it".to_owned())
+        }
+        None => {
+            add("\nthe trace ends without an end: the program was killed, or still runs".to_owned())
+        }
+    }
+    out
+}

@@ -1,0 +1,141 @@
+//! `phonograph trace`: run a CUDA program and record its driver calls.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use phonograph::trace::live::Trace;
+
+use crate::explain::summary;
+use crate::{Answer, input};
+
+/// The library that the driver loads into the program.
+const LIBRARY: &str = "libphonograph_inject.so";
+/// The variable that names it, if it does not lie beside this command.
+const NAMED: &str = "PHONOGRAPH_INJECT";
+/// The driver's variable.
+const INJECTION: &str = "CUDA_INJECTION64_PATH";
+/// The library's variable: the folder for drawings of graphs.
+const GRAPHS: &str = "PHONOGRAPH_GRAPHS";
+/// NVTX's variable: who is told of ranges.
+const RANGES: &str = "NVTX_INJECTION64_PATH";
+/// The library's variable: the file to write.
+const FILE: &str = "PHONOGRAPH_TRACE";
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The file to write. Other processes that the program starts get files of their own, with `.PID` behind the name.
+    #[arg(short, long, value_name = "FILE", default_value = "phonograph.trace")]
+    output: PathBuf,
+    /// Have the driver draw every graph that is instantiated (the first 64) into this folder, for `show`, `view`, `optimize` and `diff`.
+    #[arg(long, value_name = "DIR")]
+    graphs: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub fn run(args: &Args) -> Result<Answer> {
+    let library = library()?;
+    if let Some(other) = env::var_os(INJECTION) {
+        bail!(
+            "{INJECTION} names {} already, and the driver loads only one such library",
+            other.display()
+        );
+    }
+    let file = std::path::absolute(&args.output)?;
+    for old in files(&file)? {
+        fs::remove_file(&old).with_context(|| format!("cannot replace {}", old.display()))?;
+    }
+    let [program, rest @ ..] = &args.command[..] else { bail!("there is no program to run") };
+    let mut command = Command::new(program);
+    command.args(rest).env(INJECTION, &library).env(FILE, &file);
+    if env::var_os(RANGES).is_none() {
+        command.env(RANGES, &library);
+    }
+    if let Some(folder) = &args.graphs {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        command.env(GRAPHS, std::path::absolute(folder)?);
+    }
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
+    leave_interrupts_to_the_program()?;
+    let status = child.wait()?;
+    report(&file)?;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(Answer::Exit(code as u8))
+}
+
+/// The library: beside this command, or where the variable says.
+fn library() -> Result<PathBuf> {
+    let beside = env::current_exe()?.with_file_name(LIBRARY);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    match env::var_os(NAMED).map(PathBuf::from) {
+        Some(named) if named.is_file() => Ok(std::path::absolute(named)?),
+        Some(named) => bail!("{NAMED} names {}, which is no file", named.display()),
+        None => bail!("{} is not there; set {NAMED} to the path of {LIBRARY}", beside.display()),
+    }
+}
+
+/// The traces at a path: that file, and those of other processes beside it.
+fn files(file: &Path) -> Result<Vec<PathBuf>> {
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    let name = file.file_name().context("the output is no file")?.as_encoded_bytes();
+    let mut files = Vec::new();
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
+    {
+        let entry = entry?;
+        let found = entry.file_name();
+        let rest = found.as_encoded_bytes().strip_prefix(name);
+        let ours = match rest {
+            Some([]) => true,
+            Some([b'.', pid @ ..]) => !pid.is_empty() && pid.iter().all(u8::is_ascii_digit),
+            _ => false,
+        };
+        if ours {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A terminal sends its interrupt to this command too, which has to outlive the program.
+fn leave_interrupts_to_the_program() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let mut interrupts = {
+        let _inside = runtime.enter();
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?
+    };
+    thread::spawn(move || runtime.block_on(async { while interrupts.recv().await.is_some() {} }));
+    Ok(())
+}
+
+/// What was recorded, on standard error: standard output is the program's.
+fn report(file: &Path) -> Result<()> {
+    let mut out = io::stderr().lock();
+    let files = files(file)?;
+    if files.is_empty() {
+        writeln!(
+            out,
+            "phonograph: nothing was recorded: the program did not initialise CUDA, or says above why not"
+        )?;
+    }
+    for file in files {
+        let bytes =
+            input::bytes(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        match Trace::read(&bytes) {
+            Ok(trace) => writeln!(out, "\n{}: {}", file.display(), summary(&trace))?,
+            Err(error) => writeln!(out, "\n{}: {error}", file.display())?,
+        }
+    }
+    Ok(())
+}

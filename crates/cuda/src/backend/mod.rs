@@ -1,0 +1,411 @@
+//! A device that many callers share, on CUDA: pooled streams, memory pages, windows that the driver records.
+//!
+//! An eager operation is a graph of one node, launched on the pooled stream. A launch of such a graph costs no more than that
+//! of its kernel, and everything that can be a node of a graph can so be done eagerly, by the same code; that it is kept for
+//! the next time is the caller's doing.
+//!
+//! A window is a capture of the driver's, in its relaxed mode. What is recorded is lowered as any graph is, straight into
+//! the graph that the driver records, behind what the stream has there already; so child graphs, conditionals and host
+//! functions are recorded as well, and work that a library issues to the stream finds its place among them. Other streams
+//! fork off and join by events, as they do for eager work.
+//!
+//! While a stream records, nothing here waits for it or for the whole device, either of which would break the capture.
+
+mod capture;
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use phonograph_graph::{BufferId, ComputeGraph, GraphBuilder, Scalar, Schedule, SlotId, Space};
+use phonograph_runtime::cpu::kernels::Registry;
+use phonograph_runtime::pool::Place;
+use phonograph_runtime::streams::{
+    Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, SlotKey, Step,
+    Ticket, external,
+};
+use rustc_hash::FxHashMap;
+
+use crate::bindings::Bindings;
+use crate::cuda::Cuda;
+use crate::error::DriverError;
+use crate::exec::{Exec, ReplayError};
+use crate::graph::Graph;
+use crate::lower::Recorded;
+use crate::memory::Memory;
+use crate::module::Function;
+use crate::stream::{Event, Stream};
+use capture::{Position, Status};
+
+/// CUDA's first device of a [`Cuda`], shared: the backend of a [`Device`](phonograph_runtime::streams::Device).
+///
+/// ```
+/// use phonograph_cuda::{Cuda, CudaBackend};
+/// use phonograph_runtime::streams::Device;
+///
+/// let cuda = match Cuda::new() {
+///     Ok(cuda) => cuda,
+///     Err(error) => return Ok(println!("skipped: {error}")),
+/// };
+/// let device = Device::new(CudaBackend::new(cuda), 4)?;
+/// let stream = device.stream();
+/// let x = stream.alloc("x", 4)?;
+/// stream.write(&x, b"here")?;
+/// assert_eq!(stream.read(&x)?, b"here");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CudaBackend {
+    cuda: Cuda,
+    hosts: Registry,
+    kernels: FxHashMap<String, Function>,
+    /// Made when first used.
+    streams: BTreeMap<PooledStreamId, Stream>,
+    open: BTreeMap<PooledStreamId, Open>,
+    /// The stream that began the recording that a stream is in.
+    members: BTreeMap<PooledStreamId, PooledStreamId>,
+    /// What has been issued to each stream since it was last waited for, and may have something to report.
+    issued: BTreeMap<PooledStreamId, Vec<Launched>>,
+    /// What has nothing more to report. It is not destroyed while a stream records.
+    finished: Vec<Arc<Mutex<Exec>>>,
+}
+
+/// A launch that has not been waited for.
+struct Launched {
+    ticket: Ticket,
+    step: Step,
+    exec: Arc<Mutex<Exec>>,
+}
+
+/// A capture that is open.
+#[derive(Default)]
+struct Open {
+    recorded: Recorded,
+    slots: BTreeMap<SlotKey, SlotId>,
+}
+
+/// A capture that has ended.
+pub struct CudaRecording {
+    open: Open,
+    graph: Graph,
+}
+
+// SAFETY: the driver's handles in it may be used from any thread, one at a time, which owning them sees to.
+unsafe impl Send for CudaRecording {}
+
+/// A graph that can be launched. Launches that have not been waited for keep it as well.
+pub struct CudaExec {
+    exec: Arc<Mutex<Exec>>,
+    slots: BTreeMap<SlotKey, (SlotId, Scalar)>,
+}
+
+/// An operation ready to run.
+pub struct CudaOperation(Arc<Mutex<Exec>>);
+
+fn lock(exec: &Mutex<Exec>) -> MutexGuard<'_, Exec> {
+    // A panic elsewhere leaves it as an error in the same place would.
+    exec.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says which step something was wrong in.
+fn at<E: Display>(step: Step) -> impl Fn(E) -> BackendError {
+    move |error| BackendError::new(step, error)
+}
+
+impl CudaBackend {
+    /// A device from the first of these devices.
+    pub fn new(cuda: Cuda) -> Self {
+        Self {
+            cuda,
+            hosts: Registry::new(),
+            kernels: FxHashMap::default(),
+            streams: BTreeMap::new(),
+            open: BTreeMap::new(),
+            members: BTreeMap::new(),
+            issued: BTreeMap::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Where host functions are found.
+    pub fn hosts(mut self, registry: Registry) -> Self {
+        self.hosts = registry;
+        self
+    }
+
+    /// The kernel that operations call by this name.
+    ///
+    /// # Safety
+    /// As for [`Bindings::kernel`].
+    pub unsafe fn kernel(mut self, name: &str, function: &Function) -> Self {
+        self.kernels.insert(name.to_owned(), function.clone());
+        self
+    }
+
+    fn stream(&mut self, on: PooledStreamId) -> Result<Stream, DriverError> {
+        if let Some(known) = self.streams.get(&on) {
+            return Ok(known.clone());
+        }
+        let made = Stream::new(&self.cuda.devices()[0])?;
+        Ok(self.streams.entry(on).or_insert(made).clone())
+    }
+
+    fn issue(
+        &mut self,
+        on: PooledStreamId,
+        exec: &Arc<Mutex<Exec>>,
+        step: Step,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError> {
+        let stream = self.stream(on).map_err(at(step))?;
+        lock(exec).launch(&stream).map_err(at(step))?;
+        let launched = Launched { ticket, step, exec: exec.clone() };
+        self.issued.entry(on).or_default().push(launched);
+        Ok(Issued::Pending)
+    }
+
+    /// Where a stream that records stands.
+    fn position(stream: &Stream) -> Result<Position, BackendError> {
+        let problem = match capture::status(stream).map_err(at(Step::Record))? {
+            Status::Recording(position) => return Ok(position),
+            Status::Idle => "the stream does not record",
+            Status::Broken => "the capture was invalidated",
+        };
+        Err(BackendError::new(Step::Record, problem))
+    }
+}
+
+/// The graph of one operation.
+fn alone(op: &Placed<'_, Memory>) -> Result<ComputeGraph, phonograph_graph::GraphError> {
+    let mut builder = GraphBuilder::new();
+    for operand in op.operands {
+        let space = match operand.place {
+            Place::Device => Space::Device(0),
+            Place::Host => Space::Host { pageable: false },
+        };
+        builder.declare(external(&operand.name, operand.bytes, space));
+    }
+    for slot in op.slots {
+        builder.slot(&slot.unique_name(), slot.default_value());
+    }
+    builder.add(op.name, op.kind.clone());
+    builder.build()
+}
+
+/// Where the buffers of an operation lie.
+fn parts(op: &Placed<'_, Memory>, step: Step) -> Result<Vec<Memory>, BackendError> {
+    let parts = op.operands.iter().map(|operand| {
+        let part = operand.page.part(operand.offset, operand.bytes);
+        part.ok_or_else(|| BackendError::new(step, "a buffer reaches past the end of its page"))
+    });
+    parts.collect()
+}
+
+/// What the nodes of an operation may call and touch.
+fn bindings<'a>(
+    hosts: &'a Registry,
+    kernels: &'a FxHashMap<String, Function>,
+    parts: &'a [Memory],
+) -> Bindings<'a> {
+    let mut bindings = Bindings::new().hosts(hosts);
+    for (name, function) in kernels {
+        // SAFETY: `CudaBackend::kernel` was promised what this asks for.
+        bindings = unsafe { bindings.kernel(name, function) };
+    }
+    let parts = parts.iter().enumerate();
+    parts.fold(bindings, |b, (at, part)| b.memory(BufferId::from_index(at), part))
+}
+
+impl Backend for CudaBackend {
+    type Page = Memory;
+    type Prepared = CudaOperation;
+    type Recording = CudaRecording;
+    type Exec = CudaExec;
+
+    fn graph_kind(&self) -> GraphKind {
+        GraphKind::Hardware
+    }
+
+    fn allocate(&mut self, bytes: u64, place: Place) -> Result<Memory, BackendError> {
+        let made = match place {
+            Place::Device => self.cuda.alloc(bytes),
+            Place::Host => self.cuda.alloc_host(bytes),
+        };
+        made.map_err(at(Step::Allocate))
+    }
+
+    fn free(&mut self, page: Memory) {
+        drop(page);
+    }
+
+    fn write(
+        &mut self,
+        on: PooledStreamId,
+        page: &Memory,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<Issued, BackendError> {
+        let stream = self.stream(on).map_err(at(Step::Write))?;
+        page.write_on(&stream, offset, bytes).map_err(at(Step::Write))?;
+        Ok(Issued::Pending)
+    }
+
+    fn read(
+        &mut self,
+        on: PooledStreamId,
+        page: &Memory,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let stream = self.stream(on).map_err(at(Step::Read))?;
+        page.read_on(&stream, offset, into).map_err(at(Step::Read))
+    }
+
+    fn prepare(&mut self, op: &Placed<'_, Memory>) -> Result<CudaOperation, BackendError> {
+        let graph = alone(op).map_err(at(Step::Prepare))?;
+        let parts = parts(op, Step::Prepare)?;
+        let bindings = bindings(&self.hosts, &self.kernels, &parts);
+        let schedule = Schedule::sequential(&graph);
+        let exec = crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings);
+        Ok(CudaOperation(Arc::new(Mutex::new(exec.map_err(at(Step::Prepare))?))))
+    }
+
+    fn run(
+        &mut self,
+        on: PooledStreamId,
+        op: &mut CudaOperation,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError> {
+        self.issue(on, &op.0, Step::Run, ticket)
+    }
+
+    fn release(&mut self, op: CudaOperation) {
+        drop(op);
+    }
+
+    fn order(&mut self, on: PooledStreamId, after: PooledStreamId) -> Result<(), BackendError> {
+        let step = Step::Order;
+        let (later, earlier) =
+            (self.stream(on).map_err(at(step))?, self.stream(after).map_err(at(step))?);
+        let event = Event::new(&self.cuda.devices()[0]).map_err(at(step))?;
+        event.record(&earlier).map_err(at(step))?;
+        later.wait(&event).map_err(at(step))?;
+        // The wait has made the driver record it, if the other records.
+        if let Some(&origin) = self.members.get(&after) {
+            self.members.insert(on, origin);
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self, on: PooledStreamId) -> Result<Vec<Failed>, BackendError> {
+        let stream = self.stream(on).map_err(at(Step::Fence))?;
+        stream.synchronize().map_err(at(Step::Fence))?;
+        let mut failed = Vec::new();
+        for Launched { ticket, step, exec } in self.issued.remove(&on).into_iter().flatten() {
+            match lock(&exec).finish() {
+                Ok(()) => {}
+                Err(ReplayError::Driver(error)) => {
+                    return Err(BackendError::new(Step::Fence, error));
+                }
+                Err(error) => failed.push(Failed { ticket, error: BackendError::new(step, error) }),
+            }
+            self.finished.push(exec);
+        }
+        if self.open.is_empty() {
+            self.finished.clear();
+        }
+        Ok(failed)
+    }
+
+    fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
+        let stream = self.stream(on).map_err(at(Step::Begin))?;
+        capture::begin(&stream).map_err(at(Step::Begin))?;
+        self.open.insert(on, Open::default());
+        self.members.insert(on, on);
+        Ok(())
+    }
+
+    fn record(&mut self, on: PooledStreamId, op: &Placed<'_, Memory>) -> Result<(), BackendError> {
+        let stream = self.stream(on).map_err(at(Step::Record))?;
+        let position = Self::position(&stream)?;
+        let open = self.members.get(&on).and_then(|origin| self.open.get_mut(origin));
+        let Some(Open { recorded, slots }) = open else {
+            return Err(BackendError::new(Step::Record, "nobody here began this capture"));
+        };
+        let own = op.slots.iter().map(|slot| {
+            let new = || recorded.slot(slot.default_value());
+            *slots.entry(slot.key()).or_insert_with(new)
+        });
+        let own: Vec<SlotId> = own.collect();
+        let graph = alone(op).map_err(at(Step::Record))?;
+        let parts = parts(op, Step::Record)?;
+        let bindings = bindings(&self.hosts, &self.kernels, &parts);
+        let (target, Position { graph: into, after }) = (self.cuda.target(), &position);
+        let nodes = recorded.add(target, *into, after, &graph, &own, &bindings);
+        let nodes = nodes.map_err(at(Step::Record))?;
+        // SAFETY: the nodes were just added to the graph that this stream records into.
+        unsafe { capture::advance(&stream, nodes) }.map_err(at(Step::Record))
+    }
+
+    fn end(&mut self, on: PooledStreamId) -> Result<CudaRecording, BackendError> {
+        self.members.retain(|_, origin| *origin != on);
+        let open = self.open.remove(&on);
+        let open =
+            open.ok_or_else(|| BackendError::new(Step::End, "the stream does not record"))?;
+        let stream = self.stream(on).map_err(at(Step::End))?;
+        let graph = capture::end(&stream).map_err(at(Step::End))?;
+        Ok(CudaRecording { open, graph })
+    }
+
+    fn discard(&mut self, on: PooledStreamId) {
+        if !self.open.contains_key(&on) {
+            return;
+        }
+        // Streams that are not joined would stay in a capture that nobody can end.
+        let members: Vec<_> =
+            self.members.iter().filter(|(_, origin)| **origin == on).map(|(&on, _)| on).collect();
+        for member in members.into_iter().filter(|&member| member != on) {
+            if let Err(error) = self.order(on, member) {
+                tracing::debug!(%error, "a stream of a capture that is given up is not joined");
+            }
+        }
+        if let Err(error) = self.end(on) {
+            tracing::debug!(%error, "a capture that is given up had been broken");
+        }
+    }
+
+    fn instantiate(&mut self, recording: CudaRecording) -> Result<CudaExec, BackendError> {
+        let CudaRecording { open: Open { recorded, slots }, graph } = recording;
+        let exec = recorded.seal(self.cuda.target(), graph).map_err(at(Step::Instantiate))?;
+        let slots = slots.into_iter().map(|(key, slot)| {
+            let value = exec.scalar_slots[slot.index()].value;
+            (key, (slot, value))
+        });
+        let slots = slots.collect();
+        Ok(CudaExec { exec: Arc::new(Mutex::new(exec)), slots })
+    }
+
+    fn upload(&mut self, on: PooledStreamId, exec: &mut CudaExec) -> Result<(), BackendError> {
+        let stream = self.stream(on).map_err(at(Step::Upload))?;
+        lock(&exec.exec).executable.upload(&stream).map_err(at(Step::Upload))
+    }
+
+    fn launch(
+        &mut self,
+        on: PooledStreamId,
+        exec: &mut CudaExec,
+        values: &BTreeMap<SlotKey, Scalar>,
+        ticket: Ticket,
+    ) -> Result<Issued, BackendError> {
+        for (key, (slot, current)) in &mut exec.slots {
+            if let Some(&value) = values.get(key).filter(|value| *value != current) {
+                lock(&exec.exec).set(*slot, value).map_err(at(Step::Launch))?;
+                *current = value;
+            }
+        }
+        self.issue(on, &exec.exec, Step::Launch, ticket)
+    }
+
+    fn destroy(&mut self, exec: CudaExec) {
+        drop(exec);
+    }
+}

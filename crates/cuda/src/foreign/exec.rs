@@ -1,0 +1,161 @@
+//! Graphs of others that are owned here: captured or rebuilt, instantiated, launched.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use cudarc::driver::sys::{
+    CUgraphExec, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode,
+};
+use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
+use phonograph_runtime::cpu::NodePath;
+
+use super::Imported;
+use crate::bindings::InstantiateError;
+use crate::device::Device;
+use crate::error::{DriverError, log_drop};
+use crate::graph::{Executable, Graph, Refused};
+use crate::stream::Stream;
+
+/// A graph of the driver that is owned here, and what was read of it: [`Imported`] says what can be done with it.
+///
+/// The memory, modules and user data that its nodes refer to are whoever's made them.
+pub struct Captured {
+    pub(super) imported: Imported,
+    graph: Graph,
+    /// The graph that this one was rebuilt from.
+    _source: Option<Box<dyn Any>>,
+}
+
+// SAFETY: the driver's handles in it, and in the `Captured` or `Imported` that it was rebuilt from, may be used from any
+// thread, one at a time, which `&mut` sees to.
+unsafe impl Send for Captured {}
+
+impl Captured {
+    pub(super) fn new(imported: Imported, graph: Graph, source: Option<Box<dyn Any>>) -> Self {
+        Self { imported, graph, _source: source }
+    }
+
+    /// The device whose context is current where the driver needs one.
+    pub fn device(&self) -> &Device {
+        self.graph.device()
+    }
+
+    /// Makes the graph ready to launch. It can be no more edited, but is kept: what libraries tie to it stays alive.
+    ///
+    /// # Errors
+    /// [`InstantiateError::Node`] with the node if the driver names it, else [`InstantiateError::Graph`].
+    pub fn instantiate(self) -> Result<ForeignExec, InstantiateError> {
+        let mut flags = 0;
+        if has_priorities(self.graph()) {
+            flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
+        }
+        if self.read_only() == Some(super::ReadOnly::Allocates) {
+            flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
+        }
+        let executable = Executable::new(&self.graph, u64::from(flags));
+        let executable = executable.map_err(|refused| self.explain(refused))?;
+        Ok(ForeignExec { executable, captured: self, last: None })
+    }
+
+    fn explain(&self, refused: Refused) -> InstantiateError {
+        let Refused { error: source, verdict, node } = refused;
+        match self.place(node) {
+            Some(id) => {
+                let name = self.graph().node(id).name.to_string();
+                InstantiateError::Node { node: NodePath(vec![(id, name)]), source }
+            }
+            None => {
+                let said = verdict != CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
+                let verdict = if said { format!("{verdict:?}") } else { String::new() };
+                InstantiateError::Graph { source, verdict }
+            }
+        }
+    }
+
+    fn place(&self, node: CUgraphNode) -> Option<NodeId> {
+        let nodes = self.graph().node_ids();
+        nodes.into_iter().find(|&id| !node.is_null() && self.node(id) == Some(node))
+    }
+}
+
+/// Whether a kernel of the graph, or of one inside, asks for a priority. Nesting is bounded.
+fn has_priorities(graph: &ComputeGraph) -> bool {
+    graph.nodes().iter().any(|node| match &node.kind {
+        NodeKind::Kernel(kernel) => kernel.config.priority != 0,
+        kind => kind.inner_graphs().iter().any(has_priorities),
+    })
+}
+
+impl Deref for Captured {
+    type Target = Imported;
+
+    fn deref(&self) -> &Imported {
+        &self.imported
+    }
+}
+
+impl DerefMut for Captured {
+    fn deref_mut(&mut self) -> &mut Imported {
+        &mut self.imported
+    }
+}
+
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.imported.fmt(f)
+    }
+}
+
+/// A graph of others, ready to launch.
+pub struct ForeignExec {
+    // Dropped before what its nodes refer to.
+    executable: Executable,
+    captured: Captured,
+    last: Option<Stream>,
+}
+
+impl ForeignExec {
+    /// What was read of the graph that it was made of.
+    pub fn source(&self) -> &Imported {
+        &self.captured
+    }
+
+    /// The driver's handle, for other users of the driver. Valid for as long as this value.
+    pub fn handle(&self) -> CUgraphExec {
+        self.executable.handle()
+    }
+
+    /// Brings what the device needs of it there, so that the first launch costs no more than the others.
+    pub fn upload(&mut self, stream: &Stream) -> Result<(), DriverError> {
+        self.executable.upload(stream)
+    }
+
+    /// Issues a run to the stream and returns at once.
+    ///
+    /// # Safety
+    /// Whatever the graph's nodes refer to is still there and stays until the run is over: memory, modules, user data of
+    /// host functions, events. Nothing else touches that memory unordered meanwhile.
+    pub unsafe fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
+        self.executable.launch(stream)?;
+        if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
+            self.last = Some(stream.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ForeignExec {
+    fn drop(&mut self) {
+        // Launches of one executable follow one another, so that the last one is enough.
+        if let Some(stream) = &self.last {
+            log_drop(stream.synchronize());
+        }
+    }
+}
+
+impl fmt::Debug for ForeignExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForeignExec").field("captured", &self.captured).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,490 @@
+//! The calls of the tables, each by its name there without `cu`, and what they work on.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::driver::sys::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUfunction_attribute, CUgraph, CUipcEventHandle,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
+    CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUmemorytype, CUpointer_attribute,
+    CUstream, CUstreamCaptureStatus, CUstreamWaitValue_flags,
+};
+use phonograph_trace::{Mode, StreamKind};
+
+use super::perform::{
+    LEGACY, RECORD_EXTERNAL, WAIT_EXTERNAL, flags_of, mode_of, nothing_on_stream,
+};
+use super::{NO_DATA, RecordError, Recorder, kernel_params, nothing_on_host};
+use crate::device::zeroed;
+use crate::error::{DriverError, call, log_drop};
+use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
+use crate::stream::{Event, Stream};
+
+/// Bytes that a call works on.
+const BYTES: usize = 64;
+
+/// One capturing stream and everything that a call may be made on.
+pub(super) struct Scene<'a> {
+    recorder: &'a Recorder,
+    capturing: CUstream,
+    other: Stream,
+    /// Recorded on the other stream before the capture, and never.
+    recorded: Event,
+    fresh: Event,
+    /// Memory that a pool and the driver's managed memory gave before the capture.
+    pool: u64,
+    managed: u64,
+    /// An executable to update and to destroy, and the graph that it is of.
+    spare: Executable,
+    spare_graph: Graph,
+    page: Box<[u8]>,
+    made: Mutex<Made>,
+}
+
+/// What calls made, to be given back when the capture is over.
+#[derive(Default)]
+struct Made {
+    memory: Vec<u64>,
+    host: Vec<usize>,
+    registered: Vec<usize>,
+    streams: Vec<usize>,
+    events: Vec<usize>,
+    modules: Vec<usize>,
+    graphs: Vec<usize>,
+    executables: Vec<usize>,
+}
+
+// SAFETY: the driver's handles in it may be used from any thread; whoever makes calls takes turns.
+unsafe impl Sync for Scene<'_> {}
+
+impl<'a> Scene<'a> {
+    pub fn new(recorder: &'a Recorder, kind: StreamKind) -> Result<Self, RecordError> {
+        let device = &recorder.device;
+        let mut capturing = ptr::null_mut();
+        // SAFETY: a context is current.
+        unsafe { call!(cuStreamCreate(&mut capturing, flags_of(kind))) }?;
+        let other = Stream::new(device)?;
+        let (recorded, fresh) = (Event::new(device)?, Event::new(device)?);
+        recorded.record(&other)?;
+        let (mut pool, mut managed) = (0, 0);
+        let attach = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
+        // SAFETY: a context is current; the stream lives.
+        unsafe {
+            call!(cuMemAllocAsync(&mut pool, BYTES, other.handle()))?;
+            call!(cuMemAllocManaged(&mut managed, BYTES, attach))?;
+        }
+        let spare_graph = Graph::new(device)?;
+        let mut params = params_of(cudarc::driver::sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
+        params.__bindgen_anon_1.kernel = kernel_params(&recorder.kernel);
+        // SAFETY: the graph lives; the kernel has no parameters and is the recorder's.
+        unsafe { add_node(spare_graph.handle(), &Dependencies::default(), &mut params) }?;
+        let spare = Executable::new(&spare_graph, 0).map_err(|refused| refused.error)?;
+        device.synchronize()?;
+        Ok(Self {
+            recorder,
+            capturing,
+            other,
+            recorded,
+            fresh,
+            pool,
+            managed,
+            spare,
+            spare_graph,
+            page: vec![0; 4096].into_boxed_slice(),
+            made: Mutex::default(),
+        })
+    }
+
+    pub fn capturing(&self) -> CUstream {
+        self.capturing
+    }
+
+    pub fn begin(&self, mode: Mode) -> Result<(), DriverError> {
+        // SAFETY: the stream lives.
+        unsafe { call!(cuStreamBeginCapture_v2(self.capturing, mode_of(Some(mode)))) }
+    }
+
+    pub fn kernel(&self) -> Result<(), DriverError> {
+        self.launch(self.capturing)
+    }
+
+    pub fn keep(&self, graph: CUgraph) {
+        if !graph.is_null() {
+            self.made().graphs.push(graph.expose_provenance());
+        }
+    }
+
+    fn made(&self) -> std::sync::MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn launch(&self, stream: CUstream) -> Result<(), DriverError> {
+        let (function, none) = (self.recorder.kernel.handle(), ptr::null_mut());
+        // SAFETY: function and stream live; there are no parameters.
+        unsafe { call!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, none, none)) }
+    }
+
+    fn launch_with(&self, attribute: Option<CUlaunchAttribute>) -> Result<(), DriverError> {
+        let mut attributes: Vec<CUlaunchAttribute> = attribute.into_iter().collect();
+        let config = CUlaunchConfig {
+            gridDimX: 2,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 1,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: self.capturing,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
+        let (function, none) = (self.recorder.kernel.handle(), ptr::null_mut());
+        // SAFETY: the configuration and its attributes live during the call; there are no parameters.
+        unsafe { call!(cuLaunchKernelEx(&config, function, none, none)) }
+    }
+
+    /// Makes a call beside the capture; `None` for one that is not known.
+    pub fn beside(&self, name: &str) -> Option<Result<(), DriverError>> {
+        let [a, b] = [0, 1].map(|at| self.recorder.memory[at].address());
+        let pinned =
+            ptr::with_exposed_provenance_mut::<c_void>(self.recorder.pinned.address() as usize);
+        let pageable = self.recorder.pageable.as_ptr().cast_mut().cast::<c_void>();
+        let (other, legacy) = (self.other.handle(), ptr::without_provenance_mut(LEGACY));
+        let (recorded, fresh) = (self.recorded.handle(), self.fresh.handle());
+        let function = self.recorder.kernel.handle();
+        let device = self.recorder.device.ordinal() as i32;
+        let mut made = self.made();
+        // SAFETY: all handles live until the scene is over; the memory is large enough for what is copied, and nobody reads it;
+        // what is written through pointers is local. What a call makes is noted, to be given back.
+        Some(unsafe {
+            match name.strip_prefix("cu")? {
+                "MemAlloc" => {
+                    let mut address = 0;
+                    let done = call!(cuMemAlloc_v2(&mut address, BYTES));
+                    made.memory.extend(done.is_ok().then_some(address));
+                    done
+                }
+                "MemAllocHost" => {
+                    let mut start = ptr::null_mut();
+                    let done = call!(cuMemAllocHost_v2(&mut start, BYTES));
+                    made.host.extend(done.is_ok().then(|| start.expose_provenance()));
+                    done
+                }
+                "MemAllocManaged" => {
+                    let mut address = 0;
+                    let attach = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
+                    let done = call!(cuMemAllocManaged(&mut address, BYTES, attach));
+                    made.memory.extend(done.is_ok().then_some(address));
+                    done
+                }
+                "MemGetInfo" => {
+                    let (mut free, mut total) = (0, 0);
+                    call!(cuMemGetInfo_v2(&mut free, &mut total))
+                }
+                "ModuleLoadData" => {
+                    let text = std::ffi::CString::new(super::KERNELS).unwrap_or_default();
+                    let mut module = ptr::null_mut();
+                    let done = call!(cuModuleLoadData(&mut module, text.as_ptr().cast()));
+                    made.modules.extend(done.is_ok().then(|| module.expose_provenance()));
+                    done
+                }
+                "StreamCreate" => {
+                    let mut stream = ptr::null_mut();
+                    let done = call!(cuStreamCreate(&mut stream, 1));
+                    made.streams.extend(done.is_ok().then(|| stream.expose_provenance()));
+                    done
+                }
+                "EventCreate" => {
+                    let mut event = ptr::null_mut();
+                    let done = call!(cuEventCreate(&mut event, 0));
+                    made.events.extend(done.is_ok().then(|| event.expose_provenance()));
+                    done
+                }
+                "EventQuery(never recorded)" => call!(cuEventQuery(fresh)),
+                "EventQuery(recorded before)" => call!(cuEventQuery(recorded)),
+                "EventSynchronize(recorded before)" => call!(cuEventSynchronize(recorded)),
+                "EventRecord(other stream)" => call!(cuEventRecord(fresh, other)),
+                "StreamWaitEvent(other, recorded before)" => {
+                    call!(cuStreamWaitEvent(other, recorded, 0))
+                }
+                "StreamQuery(other)" => call!(cuStreamQuery(other)),
+                "StreamSynchronize(other)" => call!(cuStreamSynchronize(other)),
+                "StreamSynchronize(legacy)" => call!(cuStreamSynchronize(legacy)),
+                "CtxSynchronize" => call!(cuCtxSynchronize()),
+                "LaunchKernel(other)" => self.launch(other),
+                "LaunchKernel(legacy)" => self.launch(legacy),
+                "MemcpyDtoD" => call!(cuMemcpyDtoD_v2(b, a, BYTES)),
+                "MemcpyHtoD(pinned)" => call!(cuMemcpyHtoD_v2(a, pinned, BYTES)),
+                "MemcpyHtoD(pageable)" => call!(cuMemcpyHtoD_v2(a, pageable, BYTES)),
+                "MemcpyDtoH(pageable)" => call!(cuMemcpyDtoH_v2(pageable, a, BYTES)),
+                "MemcpyHtoDAsync(other, pageable)" => {
+                    call!(cuMemcpyHtoDAsync_v2(a, pageable, BYTES, other))
+                }
+                "MemsetD8" => call!(cuMemsetD8_v2(a, 0, BYTES)),
+                "MemAllocAsync(other)" => {
+                    let mut address = 0;
+                    let done = call!(cuMemAllocAsync(&mut address, BYTES, other));
+                    made.memory.extend(done.is_ok().then_some(address));
+                    done
+                }
+                "GraphLaunch(other)" => {
+                    call!(cuGraphLaunch(self.recorder.launched.handle(), other))
+                }
+                "GraphUpload(other)" => {
+                    call!(cuGraphUpload(self.recorder.launched.handle(), other))
+                }
+                "GraphInstantiate" => {
+                    let mut executable = ptr::null_mut();
+                    let mut params = zeroed::<cudarc::driver::sys::CUDA_GRAPH_INSTANTIATE_PARAMS>();
+                    let graph = self.spare_graph.handle();
+                    let done =
+                        call!(cuGraphInstantiateWithParams(&mut executable, graph, &mut params));
+                    made.executables.extend(done.is_ok().then(|| executable.expose_provenance()));
+                    done
+                }
+                "GraphCreate" => {
+                    let mut graph = ptr::null_mut();
+                    let done = call!(cuGraphCreate(&mut graph, 0));
+                    made.graphs.extend(done.is_ok().then(|| graph.expose_provenance()));
+                    done
+                }
+                "GraphExecUpdate" => {
+                    let mut info = std::mem::MaybeUninit::<
+                        cudarc::driver::sys::CUgraphExecUpdateResultInfo,
+                    >::zeroed();
+                    let (executable, graph) = (self.spare.handle(), self.spare_graph.handle());
+                    call!(cuGraphExecUpdate_v2(executable, graph, info.as_mut_ptr()))
+                }
+                "FuncSetAttribute(shared)" => {
+                    use CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as WHICH;
+                    call!(cuFuncSetAttribute(function, WHICH, 1024))
+                }
+                "OccupancyMaxActiveBlocks" => {
+                    let mut blocks = 0;
+                    call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, 32, 0))
+                }
+                "PointerGetAttribute" => {
+                    use CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as WHICH;
+                    let mut kind = 0u32;
+                    call!(cuPointerGetAttribute((&raw mut kind).cast(), WHICH, a))
+                }
+                "DeviceGetDefaultMemPool+trim" => {
+                    let mut pool = ptr::null_mut();
+                    call!(cuDeviceGetDefaultMemPool(&mut pool, device))
+                        .and_then(|()| call!(cuMemPoolTrimTo(pool, 0)))
+                }
+                "CtxGetStreamPriorityRange" => {
+                    let (mut least, mut greatest) = (0, 0);
+                    call!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest))
+                }
+                "StreamIsCapturing(legacy)" => {
+                    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+                    call!(cuStreamIsCapturing(legacy, &mut status))
+                }
+                "MemHostRegister" => {
+                    let start = self.page.as_ptr().cast_mut().cast::<c_void>();
+                    let done = call!(cuMemHostRegister_v2(start, self.page.len(), 0));
+                    made.registered.extend(done.is_ok().then(|| start.expose_provenance()));
+                    done
+                }
+                "IpcGetEventHandle" => {
+                    let mut handle = zeroed::<CUipcEventHandle>();
+                    call!(cuIpcGetEventHandle(&mut handle, recorded))
+                }
+                _ => return None,
+            }
+        })
+    }
+
+    /// Makes a call on the capturing stream; `None` for one that is not known.
+    pub fn on_stream(&self, name: &str) -> Option<Result<(), DriverError>> {
+        let s = self.capturing;
+        let [a, b] = [0, 1].map(|at| self.recorder.memory[at].address());
+        let pinned =
+            ptr::with_exposed_provenance_mut::<c_void>(self.recorder.pinned.address() as usize);
+        let pageable = self.recorder.pageable.as_ptr().cast_mut().cast::<c_void>();
+        let (recorded, fresh) = (self.recorded.handle(), self.fresh.handle());
+        let function = self.recorder.kernel.handle();
+        let context = self.recorder.device.context();
+        let attribute = |id, set: fn(&mut CUlaunchAttributeValue)| {
+            let mut value = CUlaunchAttributeValue { pad: [0; 64] };
+            set(&mut value);
+            Some(CUlaunchAttribute { id, pad: [0; 4], value })
+        };
+        use CUlaunchAttributeID as A;
+        // SAFETY: as for `beside`.
+        Some(unsafe {
+            match name.strip_prefix("cu")? {
+                "LaunchKernel" => self.kernel(),
+                "LaunchKernelEx(programmatic stream serialization)" => self.launch_with(attribute(
+                    A::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                    |v| {
+                        v.programmaticStreamSerializationAllowed = 1;
+                    },
+                )),
+                "LaunchKernelEx(cluster 2)" => {
+                    self.launch_with(attribute(A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, |v| {
+                        v.clusterDim.x = 2;
+                        v.clusterDim.y = 1;
+                        v.clusterDim.z = 1;
+                    }))
+                }
+                "LaunchKernelEx(priority)" => {
+                    self.launch_with(attribute(A::CU_LAUNCH_ATTRIBUTE_PRIORITY, |v| {
+                        v.priority = -1;
+                    }))
+                }
+                "LaunchCooperativeKernel" => {
+                    let none = ptr::null_mut();
+                    call!(cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, s, none))
+                }
+                "MemcpyAsync(device)" => call!(cuMemcpyAsync(b, a, BYTES, s)),
+                "MemcpyHtoDAsync(pinned)" => call!(cuMemcpyHtoDAsync_v2(a, pinned, BYTES, s)),
+                "MemcpyHtoDAsync(pageable)" => {
+                    call!(cuMemcpyHtoDAsync_v2(a, pageable, BYTES, s))
+                }
+                "MemcpyDtoHAsync(pageable)" => {
+                    call!(cuMemcpyDtoHAsync_v2(pageable, a, BYTES, s))
+                }
+                "Memcpy2DAsync" => {
+                    let copy = CUDA_MEMCPY2D {
+                        srcXInBytes: 0,
+                        srcY: 0,
+                        srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                        srcHost: ptr::null(),
+                        srcDevice: a,
+                        srcArray: ptr::null_mut(),
+                        srcPitch: 64,
+                        dstXInBytes: 0,
+                        dstY: 0,
+                        dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                        dstHost: ptr::null_mut(),
+                        dstDevice: b,
+                        dstArray: ptr::null_mut(),
+                        dstPitch: 64,
+                        WidthInBytes: 16,
+                        Height: 2,
+                    };
+                    call!(cuMemcpy2DAsync_v2(&copy, s))
+                }
+                "Memcpy3DAsync" => {
+                    let mut copy = std::mem::MaybeUninit::<CUDA_MEMCPY3D>::zeroed();
+                    let fields = copy.as_mut_ptr();
+                    (&raw mut (*fields).srcMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
+                    (&raw mut (*fields).dstMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
+                    let mut copy = copy.assume_init();
+                    (copy.srcDevice, copy.dstDevice) = (a, b);
+                    (copy.srcPitch, copy.dstPitch) = (64, 64);
+                    (copy.srcHeight, copy.dstHeight) = (2, 2);
+                    (copy.WidthInBytes, copy.Height, copy.Depth) = (16, 2, 2);
+                    call!(cuMemcpy3DAsync_v2(&copy, s))
+                }
+                "MemcpyDtoDAsync(0 bytes)" => call!(cuMemcpyDtoDAsync_v2(b, a, 0, s)),
+                "MemsetD8Async" => call!(cuMemsetD8Async(a, 0, BYTES, s)),
+                "MemsetD32Async" => call!(cuMemsetD32Async(a, 0, 4, s)),
+                "MemsetD2D8Async" => call!(cuMemsetD2D8Async(a, 64, 0, 16, 2, s)),
+                "MemsetD8Async(0 bytes)" => call!(cuMemsetD8Async(a, 0, 0, s)),
+                "MemPrefetchAsync(managed)" => {
+                    let mut place = zeroed::<CUmemLocation>();
+                    place.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+                    place.id = self.recorder.device.ordinal() as i32;
+                    call!(cuMemPrefetchAsync_v2(self.managed, BYTES, place, 0, s))
+                }
+                "StreamAttachMemAsync" => {
+                    let attach = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
+                    call!(cuStreamAttachMemAsync(s, self.managed, BYTES, attach))
+                }
+                "StreamWriteValue32" => call!(cuStreamWriteValue32_v2(s, a, 1, 0)),
+                "StreamWaitValue32" => {
+                    let at_least = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as u32;
+                    call!(cuStreamWaitValue32_v2(s, a, 0, at_least))
+                }
+                "LaunchHostFunc" => call!(cuLaunchHostFunc(s, Some(nothing_on_host), NO_DATA)),
+                "StreamAddCallback" => {
+                    call!(cuStreamAddCallback(s, Some(nothing_on_stream), NO_DATA, 0))
+                }
+                "MemAllocAsync" => {
+                    let mut address = 0;
+                    call!(cuMemAllocAsync(&mut address, BYTES, s))
+                }
+                "MemAllocFromPoolAsync" => {
+                    let (mut address, pool) = (0, self.recorder.device.pool());
+                    call!(cuMemAllocFromPoolAsync(&mut address, BYTES, pool, s))
+                }
+                "MemFreeAsync(pool memory from before)" => call!(cuMemFreeAsync(self.pool, s)),
+                "GraphLaunch" => call!(cuGraphLaunch(self.recorder.launched.handle(), s)),
+                "GraphUpload" => call!(cuGraphUpload(self.recorder.launched.handle(), s)),
+                "EventRecord" => call!(cuEventRecord(fresh, s)),
+                "EventRecordWithFlags(external)" => {
+                    call!(cuEventRecordWithFlags(recorded, s, RECORD_EXTERNAL))
+                }
+                "StreamWaitEvent(external, never recorded)" => {
+                    call!(cuStreamWaitEvent(s, fresh, WAIT_EXTERNAL))
+                }
+                "StreamQuery" => call!(cuStreamQuery(s)),
+                "StreamSynchronize" => call!(cuStreamSynchronize(s)),
+                "StreamGetFlags" => {
+                    let mut flags = 0;
+                    call!(cuStreamGetFlags(s, &mut flags))
+                }
+                "StreamGetPriority" => {
+                    let mut priority = 0;
+                    call!(cuStreamGetPriority(s, &mut priority))
+                }
+                "StreamGetId" => {
+                    let mut id = 0;
+                    call!(cuStreamGetId(s, &mut id))
+                }
+                "StreamGetCtx" => {
+                    let mut found = ptr::null_mut();
+                    call!(cuStreamGetCtx(s, &mut found))
+                }
+                "StreamCopyAttributes(from other)" => {
+                    call!(cuStreamCopyAttributes(s, self.other.handle()))
+                }
+                "MemcpyPeerAsync(same device)" => {
+                    call!(cuMemcpyPeerAsync(b, context, a, context, BYTES, s))
+                }
+                _ => return None,
+            }
+        })
+    }
+
+    /// Gives everything back; the capture is over.
+    pub fn finish(self) -> Result<(), RecordError> {
+        let made = self.made.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: each handle was made by this scene and is given back once, with no capture open.
+        unsafe {
+            log_drop(call!(cuStreamDestroy_v2(self.capturing)));
+            self.recorder.device.synchronize()?;
+            log_drop(call!(cuMemFreeAsync(self.pool, self.other.handle())));
+            let managed = std::iter::once(self.managed);
+            for address in made.memory.into_iter().chain(managed) {
+                log_drop(call!(cuMemFree_v2(address)));
+            }
+            for start in made.host {
+                log_drop(call!(cuMemFreeHost(ptr::with_exposed_provenance_mut(start))));
+            }
+            for start in made.registered {
+                log_drop(call!(cuMemHostUnregister(ptr::with_exposed_provenance_mut(start))));
+            }
+            for stream in made.streams {
+                log_drop(call!(cuStreamDestroy_v2(ptr::with_exposed_provenance_mut(stream))));
+            }
+            for event in made.events {
+                log_drop(call!(cuEventDestroy_v2(ptr::with_exposed_provenance_mut(event))));
+            }
+            for module in made.modules {
+                log_drop(call!(cuModuleUnload(ptr::with_exposed_provenance_mut(module))));
+            }
+            for executable in made.executables {
+                log_drop(call!(cuGraphExecDestroy(ptr::with_exposed_provenance_mut(executable))));
+            }
+            for graph in made.graphs {
+                log_drop(call!(cuGraphDestroy(ptr::with_exposed_provenance_mut(graph))));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Asking a device how the driver answers: the recordings that the model of stream capture is compared with, made anew.
+//!
+//! In: questions in the recordings' own form, from a file or [made at random](generate); whatever answers they hold are not
+//! looked at. Out: the same records with what this driver answers. Each question is asked on fresh streams, events and
+//! threads, the calls one after the other. Programs made at random crash a driver now and then, so whoever asks many does it
+//! in child processes, and goes on after the one that took the process along.
+
+mod calls;
+pub mod generate;
+mod pairs;
+mod perform;
+mod program;
+mod table;
+mod update;
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUgraphNodeType, CUstreamCaptureMode};
+
+use crate::device::{Device, DeviceError, zeroed};
+use crate::error::{DriverError, call, log_drop};
+use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
+use crate::memory::{Memory, Owner};
+use crate::module::{Function, Module, ModuleError};
+use crate::stream::Stream;
+
+/// Kernels that do nothing, for every device.
+const KERNELS: &str = ".version 7.0
+.target sm_75
+.address_size 64
+.visible .entry nothing()
+{
+    ret;
+}
+.visible .entry nothing_else()
+{
+    ret;
+}
+";
+
+/// Bytes of the memory that calls work on.
+const BYTES: u64 = 4096;
+
+/// Why something cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// No device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The driver refused something that is not part of the question.
+    #[error("the recorder itself was refused: {0}")]
+    Driver(#[from] DriverError),
+    /// The kernel does not load.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// A call in words that nobody understands.
+    #[error("record `{id}`, step {step}: {error}")]
+    Words {
+        /// The record.
+        id: String,
+        /// The step, from 0.
+        step: usize,
+        /// What is wrong.
+        error: String,
+    },
+    /// A call that is not recorded.
+    #[error("record `{id}`, step {step}: `{op}` cannot be recorded")]
+    Unsupported {
+        /// The record.
+        id: String,
+        /// The step, from 0.
+        step: usize,
+        /// The call in words.
+        op: String,
+    },
+}
+
+/// A device to ask, with what calls work on.
+pub struct Recorder {
+    launched: Executable,
+    _graph: Graph,
+    kernel: Function,
+    other_kernel: Function,
+    /// The same code loaded again.
+    second_module: [Function; 2],
+    /// Two ranges of device memory.
+    memory: [Memory; 2],
+    /// Where the copies and fills of graphs lie, which are never launched.
+    arena: Memory,
+    pinned: Memory,
+    pageable: Box<[u8]>,
+    device: Device,
+}
+
+// SAFETY: a shared `Recorder` gives away handles that may be used from any thread; the threads of a program take turns.
+unsafe impl Sync for Recorder {}
+
+impl Recorder {
+    /// Opens the first device and puts what calls need in place.
+    pub fn new() -> Result<Self, RecordError> {
+        let device = Device::open(0)?;
+        let load = || -> Result<[Function; 2], RecordError> {
+            let module = Module::from_ptx(&device, KERNELS)?;
+            Ok([module.function("nothing")?, module.function("nothing_else")?])
+        };
+        let ([kernel, other_kernel], second_module) = (load()?, load()?);
+        let owner = Arc::new(Owner);
+        let on_device = || Memory::on_device(&owner, &device, BYTES);
+        let arena = Memory::on_device(&owner, &device, update::ARENA)?;
+        let pinned = Memory::on_host(&owner, &device, 2 * BYTES)?;
+        let graph = Graph::new(&device)?;
+        let _current = device.enter()?;
+        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
+        params.__bindgen_anon_1.kernel = kernel_params(&kernel);
+        // SAFETY: the graph lives; the kernel has no parameters and is kept.
+        unsafe { add_node(graph.handle(), &Dependencies::default(), &mut params) }?;
+        let mut launched = Executable::new(&graph, 0).map_err(|refused| refused.error)?;
+        let stream = Stream::new(&device)?;
+        launched.upload(&stream)?;
+        stream.synchronize()?;
+        let pageable = vec![0; BYTES as usize].into_boxed_slice();
+        Ok(Self {
+            launched,
+            _graph: graph,
+            kernel,
+            other_kernel,
+            second_module,
+            memory: [on_device()?, on_device()?],
+            arena,
+            pinned,
+            pageable,
+            device,
+        })
+    }
+
+    /// The device that is asked.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+/// A launch of one thread.
+fn kernel_params(kernel: &Function) -> cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS_v3 {
+    let mut params = zeroed::<cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS_v3>();
+    params.func = kernel.handle();
+    (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
+    (params.blockDimX, params.blockDimY, params.blockDimZ) = (1, 1, 1);
+    params
+}
+
+/// A thread that may do what captures bar, without a word about it in any answer, for as long as this lives.
+struct Relaxed {
+    before: CUstreamCaptureMode,
+}
+
+impl Relaxed {
+    fn new() -> Result<Self, DriverError> {
+        let mut before = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the mode before is written over the one given.
+        unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut before)) }?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: as above; the mode is the one that the thread had.
+        log_drop(unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut self.before)) });
+    }
+}
+
+/// What host nodes call.
+unsafe extern "C" fn nothing_on_host(_data: *mut c_void) {}
+
+const NO_DATA: *mut c_void = ptr::null_mut();

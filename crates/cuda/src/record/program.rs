@@ -1,0 +1,218 @@
+//! Running a program of calls and noting what can be seen after each.
+//!
+//! Every thread of the program is a thread here, fresh, so that its capture mode is the default; they take turns. The thread
+//! that looks is relaxed and is none of them. A node or a capture that was not seen before is named by the step after which
+//! it is; that is also how [`conformance`](phonograph_capture::conformance) names them.
+
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use cudarc::driver::sys::{CUgraph, CUgraphNode, CUstream};
+use phonograph_trace::recording::{Program, RecordedGraph, RecordedStatus, Step};
+use phonograph_trace::{Call, CuResult, ThreadId};
+use rustc_hash::FxHashMap;
+
+use super::perform::{Answer, State, supported};
+use super::{RecordError, Recorder, Relaxed};
+use crate::error::DriverError;
+use crate::foreign::{ImportError, edges_of, kind_name, nodes_of};
+use crate::graph::{Executable, Graph};
+
+/// A node or edge whose step was not seen.
+const UNSEEN: i64 = -1;
+
+impl Recorder {
+    /// The program with this driver's answers.
+    ///
+    /// # Errors
+    /// [`RecordError::Words`] and [`RecordError::Unsupported`] before any call is made.
+    pub fn program(&self, asked: &Program) -> Result<Program, RecordError> {
+        let (_, calls) = asked.calls().map_err(|error| RecordError::Words {
+            id: asked.id.clone(),
+            step: error.place.line as usize - 1,
+            error: error.error.to_string(),
+        })?;
+        if let Some(step) = calls.iter().position(|call| !supported(call)) {
+            let op = asked.steps[step].op.clone();
+            return Err(RecordError::Unsupported { id: asked.id.clone(), step, op });
+        }
+        let _current = self.device.enter()?;
+        let _relaxed = Relaxed::new()?;
+        let state = Mutex::new(State::new(&asked.streams, asked.events)?);
+        let mut seen = Seen::default();
+        let mut steps = Vec::with_capacity(calls.len());
+        thread::scope(|scope| {
+            let mut threads: BTreeMap<ThreadId, (Sender<Call>, Receiver<Answered>)> =
+                BTreeMap::new();
+            for call in &calls {
+                threads.entry(call.thread).or_insert_with(|| {
+                    let (ask, asked) = channel::<Call>();
+                    let (answer, answers) = channel();
+                    let state = &state;
+                    scope.spawn(move || {
+                        let entered = self.device.enter();
+                        for call in asked {
+                            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                            let answered = entered.as_ref().map_err(Clone::clone);
+                            let answered = answered.map(|_| state.perform(self, &call));
+                            if answer.send(answered).is_err() {
+                                return;
+                            }
+                        }
+                    });
+                    (ask, answers)
+                });
+            }
+            // This thread looks, and is none of the program's.
+            for (at, (call, step)) in calls.iter().zip(&asked.steps).enumerate() {
+                let (ask, answers) = &threads[&call.thread];
+                let gone = "a thread of the program lives until nobody asks";
+                ask.send(call.clone()).expect(gone);
+                let answer = answers.recv().expect(gone)?;
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let streams = seen.look(at, &state)?;
+                let graph = match answer.ended {
+                    Some(graph) if !graph.is_null() => Some(seen.graph(self, &mut state, graph)?),
+                    _ => None,
+                };
+                let (op, result, previous) = (step.op.clone(), answer.result, answer.previous);
+                steps.push(Step { op, result, streams, graph, previous });
+            }
+            Ok::<_, RecordError>(())
+        })?;
+        let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.finish(self)?;
+        Ok(Program { steps, ..asked.clone() })
+    }
+}
+
+type Answered = Result<Answer, DriverError>;
+
+/// What was seen, and the steps it is named by.
+#[derive(Default)]
+struct Seen {
+    captures: FxHashMap<u64, usize>,
+    /// By capture, since the driver uses the handles of nodes again.
+    nodes: FxHashMap<u64, FxHashMap<CUgraphNode, i64>>,
+    /// The capture that a graph was last seen in.
+    graphs: FxHashMap<CUgraph, u64>,
+}
+
+impl Seen {
+    /// The status of every stream after a step.
+    fn look(&mut self, step: usize, state: &State) -> Result<Vec<RecordedStatus>, RecordError> {
+        let mut found = Vec::new();
+        for stream in state.streams() {
+            let Some(stream) = stream else {
+                found.push(None);
+                continue;
+            };
+            found.push(Some(info(stream)?));
+        }
+        for info in found.iter().flatten() {
+            if let Info::Active { capture, graph, .. } = info {
+                self.captures.entry(*capture).or_insert(step);
+                self.graphs.insert(*graph, *capture);
+                let names = self.nodes.entry(*capture).or_default();
+                // SAFETY: the graph is that of an open capture.
+                for node in unsafe { nodes_of(*graph) }.map_err(refused)? {
+                    names.entry(node).or_insert(step as i64);
+                }
+            }
+        }
+        Ok(found
+            .into_iter()
+            .map(|info| match info {
+                None => RecordedStatus::Destroyed,
+                Some(Info::None) => RecordedStatus::None,
+                Some(Info::Invalidated) => RecordedStatus::Invalidated,
+                Some(Info::Active { capture, waits, .. }) => {
+                    let names = &self.nodes[&capture];
+                    let name = |node: &CUgraphNode| names.get(node).copied().unwrap_or(UNSEEN);
+                    let mut deps: Vec<i64> = waits.iter().map(name).collect();
+                    deps.sort_unstable();
+                    RecordedStatus::Active { capture: self.captures[&capture], deps }
+                }
+            })
+            .collect())
+    }
+
+    /// The graph that an end handed over.
+    fn graph(
+        &mut self,
+        recorder: &Recorder,
+        state: &mut State,
+        graph: CUgraph,
+    ) -> Result<RecordedGraph, RecordError> {
+        let names = self.graphs.get(&graph).and_then(|capture| self.nodes.get(capture));
+        let name =
+            |node: &CUgraphNode| names.and_then(|names| names.get(node)).copied().unwrap_or(UNSEEN);
+        // SAFETY: the driver has handed the graph over, and it is kept until the program is over.
+        let (nodes, (from, to, _)) =
+            unsafe { (nodes_of(graph).map_err(refused)?, edges_of(graph).map_err(refused)?) };
+        let mut named = Vec::with_capacity(nodes.len());
+        for node in &nodes {
+            // SAFETY: the node is of this graph.
+            let kind = unsafe { kind_name(*node) }.map_err(refused)?;
+            named.push((name(node), kind.to_owned()));
+        }
+        let mut edges: Vec<(i64, i64)> =
+            from.iter().zip(&to).map(|(from, to)| (name(from), name(to))).collect();
+        named.sort_unstable();
+        edges.sort_unstable();
+        // SAFETY: the graph lives; the borrowed handle is forgotten, not destroyed.
+        let borrowed =
+            std::mem::ManuallyDrop::new(unsafe { Graph::adopt(&recorder.device, graph) });
+        let made = Executable::new(&borrowed, 0).map_err(|refused| refused.error.code);
+        let instantiate = Some(CuResult(made.map_or_else(|code| code, |_| 0)));
+        state.keep(graph);
+        Ok(RecordedGraph { nodes: named, edges, instantiate })
+    }
+}
+
+fn refused(error: ImportError) -> RecordError {
+    match error {
+        ImportError::Driver(error) => error.into(),
+        other => RecordError::Words { id: String::new(), step: 0, error: other.to_string() },
+    }
+}
+
+/// What a stream answers about its capture.
+pub(super) enum Info {
+    None,
+    Invalidated,
+    Active { capture: u64, graph: CUgraph, waits: Vec<CUgraphNode> },
+}
+
+/// Asks a stream about its capture, which changes nothing.
+pub(super) fn info(stream: CUstream) -> Result<Info, DriverError> {
+    let (mut status, mut capture, mut count) = (0u32, 0, 0);
+    let (mut graph, mut nodes, mut data) = (ptr::null_mut(), ptr::null(), ptr::null());
+    // SAFETY: the stream lives; all results are for this call to write, the status in 32 bits.
+    unsafe {
+        crate::error::call!(cuStreamGetCaptureInfo_v3(
+            stream,
+            (&raw mut status).cast(),
+            &mut capture,
+            &mut graph,
+            &mut nodes,
+            &mut data,
+            &mut count
+        ))
+    }?;
+    Ok(match status {
+        0 => Info::None,
+        1 => {
+            let waits = match count {
+                0 => Vec::new(),
+                // SAFETY: the stream waits for so many nodes, and nobody calls before they are copied.
+                _ => unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec(),
+            };
+            Info::Active { capture, graph, waits }
+        }
+        _ => Info::Invalidated,
+    })
+}

@@ -1,0 +1,541 @@
+//! The work of a shared device: queues, what has been issued, what has failed of it.
+//!
+//! A stream's eager work waits in its queue until somebody needs it: a sync, a read, a conflict with another stream, a
+//! window that opens, or a queue that is long. Work of different streams that conflicts is done in the order of submission:
+//! the later stream is put behind the earlier one. What is issued may still be under way; a fence of its stream, and of
+//! those that it is behind, tells what has failed. Every failure goes to the logical stream that submitted the work, and
+//! taints what the work would have written, and what has been made of that since.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::backend::{
+    Backend, BackendError, Failed, Issued, Operand, Placed, PooledStreamId, Ticket,
+};
+use super::caught::Caught;
+use super::device::{Retained, RetainedBuffer};
+use super::handle::{Buffer, BufferKey, GraphKey, GraphToken, Returned, Returns, Values};
+use super::launches::Launches;
+use super::op::Operation;
+use super::order::{Order, Position, Touched};
+use super::prepared::Prepared;
+use super::taint::{Taints, Touch};
+use super::window::Recorded;
+use crate::capture::{CaptureError, LogicalStreamId};
+use crate::pool::{Pools, SizeClass, Slice};
+
+/// A queue this long is run.
+const LONG_QUEUE: usize = 32;
+/// A device with so much work under way is waited for: what it needs to tell failures is not to grow without end.
+const MUCH_PENDING: usize = 4096;
+/// Failures kept for a logical stream that does not ask.
+const KEPT_FAILURES: usize = 16;
+
+pub(super) enum Work {
+    Run(Operation),
+    Write(Buffer, Box<[u8]>),
+    Launch(Arc<GraphToken>, Values),
+}
+
+struct Command {
+    by: LogicalStreamId,
+    work: Work,
+    at: Position,
+    touch: Arc<Touch>,
+}
+
+/// Work that has been issued and may be under way.
+struct Pending {
+    at: Position,
+    on: PooledStreamId,
+    by: LogicalStreamId,
+    touch: Arc<Touch>,
+}
+
+/// A sealed graph.
+pub(super) struct Sealed<B: Backend> {
+    pub exec: B::Exec,
+    pub recorded: Recorded,
+    pub touch: Arc<Touch>,
+    pub holders: Weak<GraphToken>,
+    /// Memory that it owns a share of, where no page is guarded for it.
+    pub held: Box<[Buffer]>,
+}
+
+pub(super) struct Freed {
+    pub slice: Slice,
+    pub bytes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Stream {
+    queue: VecDeque<Command>,
+    /// Slices whose buffers are gone, until no window is open on the stream.
+    pub freed: Vec<Freed>,
+    /// The owner has asked for a fence inside the window.
+    pub fence_owed: bool,
+}
+
+/// Everything but the states of the captures.
+pub(super) struct Core<B: Backend> {
+    pub backend: Caught<B>,
+    pub pools: Pools<B::Page>,
+    pub streams: Box<[Stream]>,
+    pub graphs: FxHashMap<GraphKey, Sealed<B>>,
+    /// What is to be destroyed once no stream records.
+    pub retired: Vec<B::Exec>,
+    retired_operations: Vec<B::Prepared>,
+    /// Buffers with a handle somewhere.
+    pub alive: FxHashSet<BufferKey>,
+    taints: Taints,
+    order: Order,
+    launches: Launches,
+    pending: Vec<Pending>,
+    prepared: Prepared<B::Prepared>,
+    failures: FxHashMap<LogicalStreamId, Vec<CaptureError>>,
+    pub returns: Arc<Returns>,
+    returned: VecDeque<Returned>,
+    next_key: u64,
+    submitted: u64,
+}
+
+impl<B: Backend> Core<B> {
+    pub fn new(backend: B, streams: usize, returns: &Arc<Returns>) -> Self {
+        Self {
+            backend: Caught(backend),
+            pools: Pools::default(),
+            streams: (0..streams).map(|_| Stream::default()).collect(),
+            graphs: FxHashMap::default(),
+            retired: Vec::new(),
+            retired_operations: Vec::new(),
+            alive: FxHashSet::default(),
+            taints: Taints::default(),
+            order: Order::new(streams),
+            launches: Launches::default(),
+            pending: Vec::new(),
+            prepared: Prepared::default(),
+            failures: FxHashMap::default(),
+            returns: returns.clone(),
+            returned: VecDeque::new(),
+            next_key: 0,
+            submitted: 0,
+        }
+    }
+
+    pub fn next_key(&mut self) -> u64 {
+        self.next_key += 1;
+        self.next_key
+    }
+
+    fn next_position(&mut self) -> Position {
+        self.submitted += 1;
+        Position(self.submitted)
+    }
+
+    // --- memory -----------------------------------------------------------------------------------
+
+    /// A slice from the pools, or from a new page.
+    pub fn allocate(
+        &mut self,
+        on: PooledStreamId,
+        bytes: u64,
+        class: SizeClass,
+    ) -> Result<Slice, CaptureError> {
+        loop {
+            if let Some(slice) = self.pools.take(on, class, bytes) {
+                return Ok(slice);
+            }
+            self.grow(on, class)?;
+        }
+    }
+
+    pub fn grow(&mut self, on: PooledStreamId, class: SizeClass) -> Result<(), CaptureError> {
+        let memory = self.backend.allocate(class.page_bytes(), class.place())?;
+        self.pools.grow(on, class, memory);
+        Ok(())
+    }
+
+    /// Gives back pages that serve nobody, but for those of streams that `keep` names: their number and bytes. No stream
+    /// records.
+    pub fn trim(&mut self, keep: impl Fn(PooledStreamId) -> bool) -> (u64, u64) {
+        let idle = self.pools.trim(keep);
+        let ids: FxHashSet<_> = idle.iter().map(|(id, ..)| *id).collect();
+        for operation in self.prepared.take(|page| ids.contains(&page)) {
+            self.backend.release(operation);
+        }
+        let (mut pages, mut bytes) = (0, 0);
+        for (_, class, memory) in idle {
+            pages += 1;
+            bytes += class.page_bytes();
+            self.backend.free(memory);
+        }
+        (pages, bytes)
+    }
+
+    /// Destroys what was put off. No stream records.
+    pub fn destroy_retired(&mut self) {
+        for exec in self.retired.drain(..) {
+            self.backend.destroy(exec);
+        }
+        for operation in self.retired_operations.drain(..) {
+            self.backend.release(operation);
+        }
+    }
+
+    /// The device is going: what is queued still runs, then everything goes back to the backend.
+    pub fn give_all_back(&mut self) {
+        for on in (0..self.streams.len() as u32).map(PooledStreamId) {
+            self.run_queue(on);
+            // Should the fence fail, nobody is left to be told, and there is nothing else to do than to let go of everything.
+            drop(self.backend.fence(on));
+        }
+        self.retired.extend(self.graphs.drain().map(|(_, sealed)| sealed.exec));
+        self.retired_operations.extend(self.prepared.take_all());
+        self.destroy_retired();
+        for page in self.pools.take_all() {
+            self.backend.free(page);
+        }
+    }
+
+    /// What a sealed graph keeps alive.
+    pub fn retained(&self, key: GraphKey) -> Retained {
+        let Sealed { recorded, holders, .. } = &self.graphs[&key];
+        let pages: Vec<_> = recorded.pages.iter().map(|&id| (id, self.pools.bytes(id))).collect();
+        let exclusive = pages.iter().filter(|(id, _)| self.pools.guards(*id) == 1);
+        // Two buffers of a graph may have had the same slice, one after the other.
+        let slices: BTreeMap<Slice, u64> = recorded
+            .buffers
+            .values()
+            .map(|member| (member.slice, self.pools.class(member.slice.page).bytes()))
+            .collect();
+        let (whole, own): (u64, u64) =
+            (pages.iter().map(|(_, bytes)| bytes).sum(), slices.values().sum());
+        let others = self.graphs.iter().filter(|(other, _)| **other != key);
+        let theirs: FxHashSet<Slice> = others
+            .flat_map(|(_, other)| other.recorded.buffers.values().map(|member| member.slice))
+            .collect();
+        let shared = slices.iter().filter(|(slice, _)| theirs.contains(slice));
+        let shared_bytes = shared.map(|(_, bytes)| bytes).sum();
+        let buffers = recorded.buffers.iter().map(|(key, member)| RetainedBuffer {
+            name: member.name.to_string(),
+            bytes: member.bytes,
+            released: !self.alive.contains(key),
+        });
+        Retained {
+            graph: recorded.name.clone(),
+            nodes: recorded.nodes,
+            exclusive_bytes: exclusive.map(|(_, bytes)| bytes).sum(),
+            shared_bytes,
+            bystander_bytes: whole - own,
+            buffers: buffers.collect(),
+            holders: holders.strong_count() as u64,
+            pages,
+        }
+    }
+
+    // --- taint ------------------------------------------------------------------------------------
+
+    /// Taints what a request that is refused now would have written.
+    pub fn taint(&mut self, error: &CaptureError, written: impl IntoIterator<Item = BufferKey>) {
+        let now = self.next_position();
+        self.taint_since(now, error, written);
+    }
+
+    fn taint_since(
+        &mut self,
+        since: Position,
+        error: &CaptureError,
+        written: impl IntoIterator<Item = BufferKey>,
+    ) {
+        let cause = Arc::new(error.clone());
+        for key in written {
+            if self.reachable(key) {
+                self.taints.insert(key, since, &cause);
+            }
+        }
+    }
+
+    /// How many buffers are tainted.
+    pub fn tainted(&self) -> usize {
+        self.taints.len()
+    }
+
+    /// Whether anybody can still see what a buffer holds: through a handle, or by replaying a graph. O(graphs) for a buffer
+    /// without a handle.
+    fn reachable(&self, key: BufferKey) -> bool {
+        self.alive.contains(&key) || self.graphs.values().any(|sealed| sealed.recorded.touches(key))
+    }
+
+    /// Handles or graphs are gone: taints of these buffers, where nothing can reach them any more, go too.
+    pub fn forget_taints(&mut self, of: impl IntoIterator<Item = BufferKey>) {
+        for key in of {
+            if !self.reachable(key) {
+                self.taints.forget(key);
+            }
+        }
+    }
+
+    /// An error if a buffer is tainted, after everything that writes it.
+    pub fn readable(&mut self, buffer: &Buffer) -> Result<(), CaptureError> {
+        let touched = [Touched { slice: buffer.slice(), writes: false }];
+        let before = self.order.before(&touched).chain(self.launches.before(&touched));
+        for on in self.order.open(None, before) {
+            self.flush(on)?;
+        }
+        self.taints.check(buffer.key(), buffer.name())
+    }
+
+    // --- queues -----------------------------------------------------------------------------------
+
+    /// Queues work behind everything that it conflicts with.
+    pub fn enqueue(
+        &mut self,
+        on: PooledStreamId,
+        by: LogicalStreamId,
+        work: Work,
+    ) -> Result<(), CaptureError> {
+        let at = self.next_position();
+        let touch = self.touch(&work);
+        // The others' work may fail just now, so taints are looked at after it.
+        let graph = match &work {
+            Work::Launch(token, _) => Some(token.key),
+            Work::Run(_) | Work::Write(..) => None,
+        };
+        let waits = match graph {
+            Some(key) => self.order.open(Some(on), self.launches.before_launch(key)),
+            None => {
+                let slices = &touch.slices;
+                let before = self.order.before(slices).chain(self.launches.before(slices));
+                self.order.open(Some(on), before)
+            }
+        };
+        let settled = waits.into_iter().try_for_each(|other| self.follow(on, other));
+        if let Err(error) = settled.and_then(|()| self.taints.clean(&touch, at)) {
+            self.taint_since(at, &error, touch.written.iter().copied());
+            return Err(error);
+        }
+        self.taints.rewritten(&touch, at);
+        match graph {
+            Some(key) => {
+                self.order.note(on, at, &[]);
+                self.launches.launch(key, on, at);
+            }
+            None => {
+                self.order.note(on, at, &touch.slices);
+                self.launches.note(on, at, &touch.slices);
+            }
+        }
+        self.streams[on.index()].queue.push_back(Command { by, work, at, touch });
+        if self.streams[on.index()].queue.len() >= LONG_QUEUE {
+            self.run_queue(on);
+        }
+        if self.pending.len() >= MUCH_PENDING
+            && let Err(failed) = self.flush(on)
+        {
+            self.fail(by, failed);
+        }
+        Ok(())
+    }
+
+    /// Puts what `on` is given from now on behind what `other` has been given.
+    pub fn follow(
+        &mut self,
+        on: PooledStreamId,
+        other: PooledStreamId,
+    ) -> Result<(), CaptureError> {
+        if self.order.is_behind_all(on, other) {
+            return Ok(());
+        }
+        self.run_queue(other);
+        self.run_queue(on);
+        self.backend.order(on, other)?;
+        self.order.wait(on, other);
+        Ok(())
+    }
+
+    /// Runs what waits and waits until it is done, and whatever it is behind.
+    pub fn flush(&mut self, on: PooledStreamId) -> Result<(), CaptureError> {
+        self.run_queue(on);
+        let streams = self.order.prerequisites(on);
+        let mut fenced = SmallVec::<[PooledStreamId; 4]>::new();
+        let mut failed = Vec::new();
+        let mut refused = Ok(());
+        for &stream in &streams {
+            self.run_queue(stream);
+            match self.backend.fence(stream) {
+                Ok(found) => failed.extend(found),
+                Err(error) => {
+                    refused = Err(error.into());
+                    break;
+                }
+            }
+            self.order.completed(stream);
+            fenced.push(stream);
+        }
+        self.told(failed);
+        self.pending.retain(|pending| !fenced.contains(&pending.on));
+        refused
+    }
+
+    /// Work that had been issued turns out to have failed: taints what it would have written, and follows that through all
+    /// that has been issued since.
+    fn told(&mut self, failed: Vec<Failed>) {
+        let Some(first) = failed.iter().map(|failed| failed.ticket).min() else { return };
+        let mut failed: FxHashMap<Ticket, BackendError> =
+            failed.into_iter().map(|failed| (failed.ticket, failed.error)).collect();
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.sort_by_key(|pending| pending.at);
+        for Pending { at, by, touch, .. } in pending.iter().filter(|p| Ticket(p.at.0) >= first) {
+            let error = failed.remove(&Ticket(at.0)).map(CaptureError::from);
+            match error.map_or_else(|| self.taints.clean(touch, *at), Err) {
+                Ok(()) => self.taints.rewritten(touch, *at),
+                Err(error) => {
+                    self.taint_since(*at, &error, touch.written.iter().copied());
+                    self.fail(*by, error);
+                }
+            }
+        }
+        self.pending = pending;
+    }
+
+    fn run_queue(&mut self, on: PooledStreamId) {
+        while self.run_one(on) {}
+    }
+
+    /// Runs the oldest work that waits on a stream; false if none did.
+    pub fn run_one(&mut self, on: PooledStreamId) -> bool {
+        let Some(command) = self.streams[on.index()].queue.pop_front() else { return false };
+        let Command { by, work, at, touch } = command;
+        match self.taints.clean(&touch, at).and_then(|()| self.issue(on, &work, at)) {
+            Ok(Issued::Done) => self.taints.rewritten(&touch, at),
+            Ok(Issued::Pending) => {
+                self.taints.rewritten(&touch, at);
+                self.pending.push(Pending { at, on, by, touch });
+            }
+            Err(error) => {
+                self.taint_since(at, &error, touch.written.iter().copied());
+                self.fail(by, error);
+            }
+        }
+        true
+    }
+
+    /// Enters a graph that can be launched from now on.
+    pub fn enter(
+        &mut self,
+        exec: B::Exec,
+        recorded: Recorded,
+        held: Box<[Buffer]>,
+    ) -> Arc<GraphToken> {
+        let key = GraphKey(self.next_key());
+        let token = Arc::new(GraphToken::new(key, &self.returns, &recorded.slots));
+        let (touch, holders) = (Arc::new(recorded.touch()), Arc::downgrade(&token));
+        let slices = &touch.slices;
+        let before = self.order.before(slices).chain(self.launches.before(slices));
+        let before: Vec<_> = before.collect();
+        self.launches.seal(key, slices, before.into_iter());
+        self.graphs.insert(key, Sealed { exec, recorded, touch, holders, held });
+        token
+    }
+
+    /// Nobody launches this graph any more.
+    pub fn retire(&mut self, key: GraphKey) {
+        let Some(sealed) = self.graphs.remove(&key) else { return };
+        if let Some(((on, at), slices)) = self.launches.destroy(key) {
+            self.order.note_late(on, at, &slices);
+        }
+        for &page in &sealed.recorded.pages {
+            self.pools.unguard(page, sealed.recorded.group);
+        }
+        self.retired.push(sealed.exec);
+        self.forget_taints(sealed.recorded.keys());
+        drop(sealed.held);
+    }
+
+    /// What a handle has left.
+    pub fn returned(&mut self) -> Option<Returned> {
+        if self.returned.is_empty() {
+            self.returned = self.returns.take().into();
+        }
+        self.returned.pop_front()
+    }
+
+    fn issue(
+        &mut self,
+        on: PooledStreamId,
+        work: &Work,
+        at: Position,
+    ) -> Result<Issued, CaptureError> {
+        let ticket = Ticket(at.0);
+        Ok(match work {
+            Work::Run(op) => {
+                if self.prepared.get(op).is_none() {
+                    let prepared = self.place(op, |backend, placed| backend.prepare(placed))?;
+                    self.retired_operations.extend(self.prepared.insert(op, prepared));
+                }
+                let prepared = self.prepared.get(op).expect("it is there now");
+                self.backend.run(on, prepared, ticket)?
+            }
+            Work::Write(buffer, bytes) => {
+                let Slice { page, offset } = buffer.slice();
+                let memory = self.pools.memory(page);
+                self.backend.write(on, memory, offset, bytes)?
+            }
+            Work::Launch(token, values) => {
+                let sealed = self.graphs.get_mut(&token.key).expect("the token keeps the graph");
+                self.backend.launch(on, &mut sealed.exec, values, ticket)?
+            }
+        })
+    }
+
+    /// Gives the backend an operation with its memory.
+    pub fn place<R>(
+        &mut self,
+        op: &Operation,
+        work: impl FnOnce(&mut Caught<B>, &Placed<'_, B::Page>) -> R,
+    ) -> R {
+        let operands = op.buffers().iter().map(|buffer| {
+            let Slice { page, offset } = buffer.slice();
+            let page = self.pools.memory(page).clone();
+            let (key, name, place) = (buffer.key(), buffer.shared_name(), buffer.place());
+            Operand { key, name, page, offset, bytes: buffer.bytes(), place }
+        });
+        let operands: SmallVec<[Operand<B::Page>; 4]> = operands.collect();
+        let (name, kind, slots) = (op.name(), op.kind(), op.slots());
+        work(&mut self.backend, &Placed { name, kind, operands: &operands, slots })
+    }
+
+    fn touch(&self, work: &Work) -> Arc<Touch> {
+        match work {
+            Work::Run(op) => Touch::of(op).into(),
+            Work::Write(buffer, _) => {
+                let key = buffer.key();
+                let slices = vec![Touched { slice: buffer.slice(), writes: true }];
+                Touch { slices, reads: Vec::new(), written: vec![key], whole: vec![key] }.into()
+            }
+            Work::Launch(token, _) => self.graphs[&token.key].touch.clone(),
+        }
+    }
+
+    // --- failures ---------------------------------------------------------------------------------
+
+    /// What failed for a logical stream since it last asked.
+    pub fn failures(&mut self, of: LogicalStreamId) -> Result<(), CaptureError> {
+        match self.failures.remove(&of) {
+            None => Ok(()),
+            Some(mut errors) if errors.len() == 1 => Err(errors.remove(0)),
+            Some(errors) => Err(CaptureError::Several { errors }),
+        }
+    }
+
+    /// Notes a failure for a logical stream to ask for.
+    pub fn fail(&mut self, of: LogicalStreamId, error: CaptureError) {
+        let failures = self.failures.entry(of).or_default();
+        if failures.len() < KEPT_FAILURES {
+            failures.push(error);
+        }
+    }
+}
