@@ -1,7 +1,34 @@
 //! Record GPU work once, replay it many times.
 //!
-//! Phonograph captures, checks, plans and replays task graphs. This crate is what programs use; it gathers the
-//! parts, which can also be used alone:
+//! Operations are written down lazily ([`DeviceOp`]); `.sync()` and `.await` execute them, [`CapturedGraph`] captures them
+//! for replays that cost one call. What was captured is a graph as plain data, which is checked, planned and drawn.
+//!
+//! ```
+//! use phonograph::prelude::*;
+//!
+//! kernel! {
+//!     /// y ← y + gain x²
+//!     fn add_square(gain: slot f32, x: &[f32], y: &mut [f32]) |_e| { y = y + gain * x * x; }
+//! }
+//!
+//! let device = Device::cpu(2)?;
+//! let stream = device.stream(0);
+//! let mut x = api::ones::<f32>([1024]).sync_on(&stream)?;
+//! let mut y = api::zeros::<f32>([1024]).sync_on(&stream)?;
+//!
+//! let gain = Slot::new("gain", 1.0f32);
+//! let graph = CapturedGraph::scope(&stream, |s| {
+//!     s.record(add_square(&gain, &x, &mut y)).map(drop)
+//! })?;
+//!
+//! graph.launch().with(&gain, 10.0).sync_on(&stream)?;
+//! graph.update(api::store(vec![3.0; 1024], &mut x))?; // what the next launch finds
+//! graph.launch().with(&gain, 2.0).sync_on(&stream)?;
+//! assert_eq!(y.to_vec()?, [10.0 + 18.0; 1024]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! What this is built on can also be used alone:
 //!
 //! - [`graph`]: the representation, [`GraphBuilder`](graph::GraphBuilder), JSON and DOT, schedules and their checker;
 //! - [`capture`]: recording streams into a graph, and the model of the driver's stream capture;
@@ -12,7 +39,6 @@
 //! - `cuda`, with the feature of that name: the CUDA backend, which builds graphs in the driver;
 //! - `wgpu`, with the feature of that name: the wgpu backend, software graphs on any GPU;
 //! - [`report`]: pictures, timelines and pages.
-#![forbid(unsafe_code)]
 
 pub use phonograph_capture as capture;
 #[cfg(feature = "cuda")]
@@ -28,6 +54,55 @@ pub use phonograph_wgpu as wgpu;
 
 #[cfg(feature = "cuda")]
 pub mod recover;
+
+pub mod api;
+pub mod audit;
+pub mod cache;
+mod captured;
+mod completion;
+mod compose;
+mod conditional;
+mod context;
+mod device;
+mod error;
+mod future;
+mod host;
+mod issue;
+#[doc(hidden)]
+pub mod kernel;
+mod launch;
+mod lock;
+mod module;
+pub mod op;
+mod operand;
+mod policy;
+pub mod prelude;
+mod recorder;
+mod scope;
+mod slot;
+mod tensor;
+pub mod tutorial;
+
+pub use captured::CapturedGraph;
+pub use compose::{Compose, compose};
+pub use conditional::{Conditional, repeat_while, when};
+pub use context::ExecutionContext;
+pub use device::{Device, Stream};
+pub use error::{Error, Result};
+pub use future::DeviceFuture;
+pub use host::{HOST_ARGS, Host, HostArgs, host};
+pub use issue::Issue;
+pub use launch::GraphLaunch;
+pub use module::{Backward, Module, Parameter, Parameterized};
+pub use op::{DeviceOp, GraphNode};
+pub use operand::{Operand, OperandMut, Operands};
+pub use policy::{Entered, Policy};
+pub use recorder::Recorder;
+pub use runtime::capture::CaptureStatus;
+pub use runtime::cpu::kernels::Element;
+pub use scope::Scope;
+pub use slot::{IntoSlot, ScalarArg, Slot};
+pub use tensor::{Tensor, TensorView, TensorViewMut, Window};
 
 /// The example of the README, run as a test.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ use crate::pool::Place;
 
 pub(super) struct Caught<B>(pub B);
 
-fn attempt<R>(
+pub(super) fn attempt<R>(
     step: Step,
     work: impl FnOnce() -> Result<R, BackendError>,
 ) -> Result<R, BackendError> {

@@ -14,6 +14,7 @@ use phonograph_graph::{
     BufferId, ComputeGraph, GraphBuilder, NodeKind, Scalar, Schedule, SlotId, Space,
 };
 
+use super::adopt::{Adopt, Adopted, BoundPage};
 use super::backend::{
     Backend, BackendError, Failed, GraphKind, Issued, Operand, Placed, PooledStreamId, Step, Ticket,
 };
@@ -393,6 +394,27 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
 
     fn destroy(&mut self, exec: CpuExec) {
         drop(exec);
+    }
+}
+
+impl<const DRIVER: bool> Adopt for SharedCpu<DRIVER> {
+    fn adopt(
+        &mut self,
+        adopted: &Adopted<'_>,
+        memory: &[BoundPage<Memory>],
+    ) -> Result<CpuExec, BackendError> {
+        let wrong = |e: &dyn std::fmt::Display| BackendError::new(Step::Instantiate, e);
+        let registry = self.registry.with(adopted.registry);
+        let mut parts = Vec::with_capacity(memory.len());
+        for BoundPage { buffer, page, offset, bytes } in memory {
+            let part = page.part(*offset, *bytes);
+            parts.push((*buffer, part.ok_or_else(|| wrong(&"past the end of the page"))?));
+        }
+        let bindings = Bindings::new(&registry);
+        let bindings = parts.iter().fold(bindings, |b, (id, part)| b.memory(*id, part));
+        let exec = self.cpu.instantiate(adopted.graph, adopted.schedule, &bindings);
+        let slots = adopted.slots.iter().map(|(id, slot)| (slot.key(), *id)).collect();
+        Ok(CpuExec { exec: exec.map_err(|e| wrong(&e))?, slots })
     }
 }
 

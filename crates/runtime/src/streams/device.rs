@@ -191,7 +191,7 @@ impl<B: Backend> Stream<B> {
         self.lock().fold(self.id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Server<B>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Server<B>> {
         self.device.0.lock()
     }
 
@@ -275,7 +275,7 @@ impl<B: Backend> Stream<B> {
     /// [`CaptureError::Tainted`] for an input, [`CaptureError::Neighbour`], [`CaptureError::OtherDevice`], and
     /// [`CaptureError::Unrecordable`] in the owner's recording, which dooms the capture.
     pub fn launch(&self, graph: &Graph) -> Result<(), CaptureError> {
-        self.lock().launch(self.id, &graph.0)
+        self.lock().launch(self.id, &graph.0, graph.0.values())
     }
 
     /// Opens the window of a capture: from here to [`CaptureWindow::begin`] work runs and what it allocates is noted.
@@ -436,7 +436,7 @@ impl<B: Backend> Drop for CaptureWindow<B> {
 
 /// A sealed graph. Clones and launches under way share it; the last of them destroys it.
 #[derive(Clone)]
-pub struct Graph(Arc<GraphToken>);
+pub struct Graph(pub(super) Arc<GraphToken>);
 
 impl Graph {
     /// Sets a slot for the launches that are submitted from now on. Those submitted before keep the value that they had.

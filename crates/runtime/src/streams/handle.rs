@@ -204,16 +204,20 @@ impl GraphToken {
     }
 
     pub fn set(&self, slot: &Slot, value: Scalar) -> Result<(), CaptureError> {
-        let wrong = |problem: String| CaptureError::Slot { slot: slot.name().into(), problem };
-        let (expected, given) = (slot.default_value().dtype(), value.dtype());
-        if expected != given {
-            return Err(wrong(format!("it is of type {expected}, not {given}")));
-        }
-        let mut values = self.lock();
-        let known = Arc::make_mut(&mut values).get_mut(&slot.key());
-        *known.ok_or_else(|| wrong("nothing in the graph uses it".into()))? = value;
-        Ok(())
+        assign(&mut self.lock(), slot, value)
     }
+}
+
+/// Sets a slot among the values of a graph.
+pub(super) fn assign(values: &mut Values, slot: &Slot, value: Scalar) -> Result<(), CaptureError> {
+    let wrong = |problem: String| CaptureError::Slot { slot: slot.name().into(), problem };
+    let (expected, given) = (slot.default_value().dtype(), value.dtype());
+    if expected != given {
+        return Err(wrong(format!("it is of type {expected}, not {given}")));
+    }
+    let known = Arc::make_mut(values).get_mut(&slot.key());
+    *known.ok_or_else(|| wrong("nothing in the graph uses it".into()))? = value;
+    Ok(())
 }
 
 impl Drop for GraphToken {

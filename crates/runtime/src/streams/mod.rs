@@ -34,11 +34,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod adopt;
 mod backend;
 mod caught;
 mod cpu;
 mod device;
 mod handle;
+mod launches;
 mod op;
 mod order;
 mod prepared;
@@ -51,6 +53,7 @@ mod taint;
 mod template;
 mod window;
 
+pub use adopt::{Adopt, Adopted, BoundPage};
 pub use backend::{
     Backend, BackendError, Failed, GraphKind, Issued, Operand, Placed, PooledStreamId, Step, Ticket,
 };

@@ -227,7 +227,7 @@ pub fn external(name: &str, bytes: u64, space: Space) -> Declared {
     Declared { name: name.into(), bytes, align: DEFAULT_ALIGN, role, space }
 }
 
-fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use> {
+pub(super) fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use> {
     let mut uses = vec![Use::default(); buffers.len()];
     for (region, access) in regions {
         let at = region.buffer.index();

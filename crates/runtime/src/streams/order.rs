@@ -62,20 +62,57 @@ impl Order {
         on: Option<PooledStreamId>,
         touched: &[Touched],
     ) -> SmallVec<[PooledStreamId; 4]> {
+        self.open(on, self.before(touched))
+    }
+
+    /// The last uses that conflict with these.
+    pub fn before<'a>(
+        &'a self,
+        touched: &'a [Touched],
+    ) -> impl Iterator<Item = (PooledStreamId, Position)> + 'a {
+        touched.iter().flat_map(|touched| {
+            let last = self.slices.get(&touched.slice).into_iter();
+            last.flat_map(|last| {
+                let reads = last.reads.iter().filter(|_| touched.writes);
+                last.write.iter().chain(reads).copied()
+            })
+        })
+    }
+
+    /// The streams of these places that `on` is not behind yet, in order of their numbers.
+    pub fn open(
+        &self,
+        on: Option<PooledStreamId>,
+        places: impl Iterator<Item = (PooledStreamId, Position)>,
+    ) -> SmallVec<[PooledStreamId; 4]> {
         let mut waits = SmallVec::<[PooledStreamId; 4]>::new();
-        for touched in touched {
-            let Some(last) = self.slices.get(&touched.slice) else { continue };
-            let reads = last.reads.iter().filter(|_| touched.writes);
-            for &(stream, at) in last.write.iter().chain(reads) {
-                let known = on.map_or(Position::default(), |on| self.behind(on, stream));
-                let open = at > known.max(self.complete[stream.index()]);
-                if open && Some(stream) != on && !waits.contains(&stream) {
-                    waits.push(stream);
-                }
+        for (stream, at) in places {
+            let known = on.map_or(Position::default(), |on| self.behind(on, stream));
+            let open = at > known.max(self.complete[stream.index()]);
+            if open && Some(stream) != on && !waits.contains(&stream) {
+                waits.push(stream);
             }
         }
         waits.sort_unstable();
         waits
+    }
+
+    /// Notes uses of a place that has been noted already: what came after it stands.
+    pub fn note_late(&mut self, on: PooledStreamId, at: Position, touched: &[Touched]) {
+        for touched in touched {
+            let last = self.slices.entry(touched.slice).or_default();
+            let newer = last.write.is_some_and(|(_, write)| write > at);
+            if newer {
+                continue;
+            }
+            if touched.writes {
+                last.reads.retain(|(_, read)| *read > at);
+                last.write = Some((on, at));
+            } else if !last.reads.iter().any(|(stream, read)| *stream == on && *read > at) {
+                last.reads.retain(|(stream, _)| *stream != on);
+                last.reads.push((on, at));
+            }
+        }
     }
 
     fn behind(&self, on: PooledStreamId, other: PooledStreamId) -> Position {

@@ -16,7 +16,8 @@ use super::backend::{
     Backend, BackendError, Failed, Issued, Operand, Placed, PooledStreamId, Ticket,
 };
 use super::caught::Caught;
-use super::handle::{Buffer, BufferKey, GraphKey, GraphToken, Returns, Values};
+use super::handle::{Buffer, BufferKey, GraphKey, GraphToken, Returned, Returns, Values};
+use super::launches::Launches;
 use super::op::Operation;
 use super::order::{Order, Position, Touched};
 use super::prepared::Prepared;
@@ -59,6 +60,8 @@ pub(super) struct Sealed<B: Backend> {
     pub recorded: Recorded,
     pub touch: Arc<Touch>,
     pub holders: Weak<GraphToken>,
+    /// Memory that it owns a share of, where no page is guarded for it.
+    pub held: Box<[Buffer]>,
 }
 
 pub(super) struct Freed {
@@ -88,10 +91,12 @@ pub(super) struct Core<B: Backend> {
     pub alive: FxHashSet<BufferKey>,
     taints: Taints,
     order: Order,
+    launches: Launches,
     pending: Vec<Pending>,
     prepared: Prepared<B::Prepared>,
     failures: FxHashMap<LogicalStreamId, Vec<CaptureError>>,
     pub returns: Arc<Returns>,
+    returned: VecDeque<Returned>,
     next_key: u64,
     submitted: u64,
 }
@@ -108,10 +113,12 @@ impl<B: Backend> Core<B> {
             alive: FxHashSet::default(),
             taints: Taints::default(),
             order: Order::new(streams),
+            launches: Launches::default(),
             pending: Vec::new(),
             prepared: Prepared::default(),
             failures: FxHashMap::default(),
             returns: returns.clone(),
+            returned: VecDeque::new(),
             next_key: 0,
             submitted: 0,
         }
@@ -237,7 +244,8 @@ impl<B: Backend> Core<B> {
     /// An error if a buffer is tainted, after everything that writes it.
     pub fn readable(&mut self, buffer: &Buffer) -> Result<(), CaptureError> {
         let touched = [Touched { slice: buffer.slice(), writes: false }];
-        for on in self.order.waits(None, &touched) {
+        let before = self.order.before(&touched).chain(self.launches.before(&touched));
+        for on in self.order.open(None, before) {
             self.flush(on)?;
         }
         self.taints.check(buffer.key(), buffer.name())
@@ -255,14 +263,34 @@ impl<B: Backend> Core<B> {
         let at = self.next_position();
         let touch = self.touch(&work);
         // The others' work may fail just now, so taints are looked at after it.
-        let waits = self.order.waits(Some(on), &touch.slices);
+        let graph = match &work {
+            Work::Launch(token, _) => Some(token.key),
+            Work::Run(_) | Work::Write(..) => None,
+        };
+        let waits = match graph {
+            Some(key) => self.order.open(Some(on), self.launches.before_launch(key)),
+            None => {
+                let slices = &touch.slices;
+                let before = self.order.before(slices).chain(self.launches.before(slices));
+                self.order.open(Some(on), before)
+            }
+        };
         let settled = waits.into_iter().try_for_each(|other| self.follow(on, other));
         if let Err(error) = settled.and_then(|()| self.taints.clean(&touch, at)) {
             self.taint_since(at, &error, touch.written.iter().copied());
             return Err(error);
         }
         self.taints.rewritten(&touch, at);
-        self.order.note(on, at, &touch.slices);
+        match graph {
+            Some(key) => {
+                self.order.note(on, at, &[]);
+                self.launches.launch(key, on, at);
+            }
+            None => {
+                self.order.note(on, at, &touch.slices);
+                self.launches.note(on, at, &touch.slices);
+            }
+        }
         self.streams[on.index()].queue.push_back(Command { by, work, at, touch });
         if self.streams[on.index()].queue.len() >= LONG_QUEUE {
             self.run_queue(on);
@@ -337,20 +365,65 @@ impl<B: Backend> Core<B> {
     }
 
     fn run_queue(&mut self, on: PooledStreamId) {
-        while let Some(command) = self.streams[on.index()].queue.pop_front() {
-            let Command { by, work, at, touch } = command;
-            match self.taints.clean(&touch, at).and_then(|()| self.issue(on, &work, at)) {
-                Ok(Issued::Done) => self.taints.rewritten(&touch, at),
-                Ok(Issued::Pending) => {
-                    self.taints.rewritten(&touch, at);
-                    self.pending.push(Pending { at, on, by, touch });
-                }
-                Err(error) => {
-                    self.taint_since(at, &error, touch.written.iter().copied());
-                    self.fail(by, error);
-                }
+        while self.run_one(on) {}
+    }
+
+    /// Runs the oldest work that waits on a stream; false if none did.
+    pub fn run_one(&mut self, on: PooledStreamId) -> bool {
+        let Some(command) = self.streams[on.index()].queue.pop_front() else { return false };
+        let Command { by, work, at, touch } = command;
+        match self.taints.clean(&touch, at).and_then(|()| self.issue(on, &work, at)) {
+            Ok(Issued::Done) => self.taints.rewritten(&touch, at),
+            Ok(Issued::Pending) => {
+                self.taints.rewritten(&touch, at);
+                self.pending.push(Pending { at, on, by, touch });
+            }
+            Err(error) => {
+                self.taint_since(at, &error, touch.written.iter().copied());
+                self.fail(by, error);
             }
         }
+        true
+    }
+
+    /// Enters a graph that can be launched from now on.
+    pub fn enter(
+        &mut self,
+        exec: B::Exec,
+        recorded: Recorded,
+        held: Box<[Buffer]>,
+    ) -> Arc<GraphToken> {
+        let key = GraphKey(self.next_key());
+        let token = Arc::new(GraphToken::new(key, &self.returns, &recorded.slots));
+        let (touch, holders) = (Arc::new(recorded.touch()), Arc::downgrade(&token));
+        let slices = &touch.slices;
+        let before = self.order.before(slices).chain(self.launches.before(slices));
+        let before: Vec<_> = before.collect();
+        self.launches.seal(key, slices, before.into_iter());
+        self.graphs.insert(key, Sealed { exec, recorded, touch, holders, held });
+        token
+    }
+
+    /// Nobody launches this graph any more.
+    pub fn retire(&mut self, key: GraphKey) {
+        let Some(sealed) = self.graphs.remove(&key) else { return };
+        if let Some(((on, at), slices)) = self.launches.destroy(key) {
+            self.order.note_late(on, at, &slices);
+        }
+        for &page in &sealed.recorded.pages {
+            self.pools.unguard(page, sealed.recorded.group);
+        }
+        self.retired.push(sealed.exec);
+        self.forget_taints(sealed.recorded.keys());
+        drop(sealed.held);
+    }
+
+    /// What a handle has left.
+    pub fn returned(&mut self) -> Option<Returned> {
+        if self.returned.is_empty() {
+            self.returned = self.returns.take().into();
+        }
+        self.returned.pop_front()
     }
 
     fn issue(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::backend::{Backend, PooledStreamId};
-use super::handle::{Buffer, BufferKey, GraphToken, Returned, Returns};
+use super::handle::{Buffer, BufferKey, GraphToken, Returned, Returns, Values};
 use super::op::Operation;
 use super::queue::{Core, Freed, Work};
 use super::window::Open;
@@ -75,7 +75,8 @@ impl<B: Backend> Server<B> {
     /// Takes back what handles have left, and does what was put off for a window that has closed since. Called first by
     /// whoever has locked the device.
     pub fn take_back(&mut self) {
-        for returned in self.core.returns.take() {
+        // A graph that goes leaves the buffers that it held.
+        while let Some(returned) = self.core.returned() {
             match returned {
                 Returned::Buffer { key, slice, bytes } => {
                     self.core.alive.remove(&key);
@@ -83,15 +84,7 @@ impl<B: Backend> Server<B> {
                     let on = self.core.pools.stream(slice.page);
                     self.core.streams[on.index()].freed.push(Freed { slice, bytes });
                 }
-                Returned::Graph(key) => {
-                    if let Some(sealed) = self.core.graphs.remove(&key) {
-                        for &page in &sealed.recorded.pages {
-                            self.core.pools.unguard(page, sealed.recorded.group);
-                        }
-                        self.core.retired.push(sealed.exec);
-                        self.core.forget_taints(sealed.recorded.keys());
-                    }
-                }
+                Returned::Graph(key) => self.core.retire(key),
             }
         }
         // A window gets the same answers in both phases: what is dropped in it is not handed out before it closes.
@@ -180,6 +173,7 @@ impl<B: Backend> Server<B> {
         &mut self,
         caller: LogicalStreamId,
         graph: &Arc<GraphToken>,
+        values: Values,
     ) -> Result<(), CaptureError> {
         if !Arc::ptr_eq(&graph.returns, &self.core.returns) {
             return Err(CaptureError::OtherDevice { what: "the graph".into() });
@@ -199,7 +193,7 @@ impl<B: Backend> Server<B> {
                 Err(self.refuse(error, written))
             }
             Role::Free => {
-                let work = Work::Launch(graph.clone(), graph.values());
+                let work = Work::Launch(graph.clone(), values);
                 self.core.enqueue(self.fold(caller), caller, work)
             }
         }
@@ -259,7 +253,10 @@ impl<B: Backend> Server<B> {
         }
     }
 
-    fn own<'b>(&self, buffers: impl IntoIterator<Item = &'b Buffer>) -> Result<(), CaptureError> {
+    pub fn own<'b>(
+        &self,
+        buffers: impl IntoIterator<Item = &'b Buffer>,
+    ) -> Result<(), CaptureError> {
         match buffers.into_iter().find(|buffer| !buffer.belongs_to(&self.core.returns)) {
             Some(foreign) => Err(CaptureError::OtherDevice { what: foreign.name().into() }),
             None => Ok(()),

@@ -17,12 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::backend::{Backend, GraphKind, PooledStreamId};
-use super::handle::{BufferKey, GraphKey, GraphToken, Slot};
+use super::handle::{Buffer, BufferKey, GraphToken, Slot};
 use super::op::Operation;
 use super::order::{Order, Position, Touched};
-use super::queue::{Core, Sealed};
+use super::queue::Core;
 use super::server::{Role, Server};
 use super::taint::Touch;
+use super::template::Use;
 use crate::capture::{CaptureEnd, CaptureError, LogicalStreamId, Request, UnownedAllocation};
 use crate::pool::{GroupId, PageId, SizeClass, Slice};
 
@@ -54,7 +55,7 @@ pub(super) struct Recorded {
     pub pages: BTreeSet<PageId>,
     pub buffers: BTreeMap<BufferKey, Member>,
     pub group: Option<GroupId>,
-    slots: Vec<Slot>,
+    pub slots: Vec<Slot>,
     last: String,
 }
 
@@ -80,8 +81,13 @@ impl Recorded {
                 self.slots.push(slot.clone());
             }
         }
-        for (buffer, used) in op.uses() {
-            self.pages.insert(buffer.slice().page);
+        self.pages.extend(op.buffers().iter().map(|buffer| buffer.slice().page));
+        self.note_uses(op.uses());
+    }
+
+    /// How a node uses buffers.
+    pub fn note_uses<'b>(&mut self, uses: impl Iterator<Item = (&'b Buffer, Use)>) {
+        for (buffer, used) in uses {
             let member = self.buffers.entry(buffer.key()).or_insert_with(|| Member {
                 name: buffer.shared_name(),
                 bytes: buffer.bytes(),
@@ -96,7 +102,7 @@ impl Recorded {
         }
     }
 
-    fn touch(&self) -> Touch {
+    pub fn touch(&self) -> Touch {
         let mut touch = Touch::default();
         for (&key, member) in &self.buffers {
             touch.slices.push(Touched { slice: member.slice, writes: member.written });
@@ -460,10 +466,6 @@ impl<B: Backend> Core<B> {
         for &page in &recorded.pages {
             self.pools.guard(page, recorded.group);
         }
-        let key = GraphKey(self.next_key());
-        let token = Arc::new(GraphToken::new(key, &self.returns, &recorded.slots));
-        let (touch, holders) = (recorded.touch().into(), Arc::downgrade(&token));
-        self.graphs.insert(key, Sealed { exec, recorded, touch, holders });
-        Ok(token)
+        Ok(self.enter(exec, recorded, Box::default()))
     }
 }

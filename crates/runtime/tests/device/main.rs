@@ -24,6 +24,7 @@
 //! | 16 | `d16_replay_refuses_tainted_inputs` |
 //! | 17 | `d07_an_allocation_that_no_page_serves_dooms_and_d17_reports_it` |
 
+mod adopt;
 mod behaviours;
 mod branches;
 mod fault_points;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use phonograph_graph::Scalar;
 use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
-    Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, SlotKey, Step, Ticket,
+    Adopt, Adopted, Backend, BackendError, BoundPage, Failed, GraphKind, Issued, Placed,
+    PooledStreamId, SlotKey, Step, Ticket,
 };
 
 /// What has been asked so far, and what is alive.
@@ -232,5 +233,18 @@ impl<B: Backend> Backend for Traced<B> {
     fn destroy(&mut self, exec: B::Exec) {
         self.count(|trace| trace.execs -= 1);
         self.inner.destroy(exec);
+    }
+}
+
+impl<B: Adopt> Adopt for Traced<B> {
+    fn adopt(
+        &mut self,
+        adopted: &Adopted<'_>,
+        memory: &[BoundPage<B::Page>],
+    ) -> Result<B::Exec, BackendError> {
+        self.step(Step::Instantiate, NO_STREAM)?;
+        let exec = self.inner.adopt(adopted, memory)?;
+        self.count(|trace| trace.execs += 1);
+        Ok(exec)
     }
 }

@@ -177,6 +177,14 @@ impl Registry {
         Self::default()
     }
 
+    /// Both together; where a name is in both, `other`'s.
+    pub fn with(&self, other: &Registry) -> Registry {
+        let mut both = self.clone();
+        both.kernels.extend(other.kernels.iter().map(|(name, f)| (name.clone(), f.clone())));
+        both.hosts.extend(other.hosts.iter().map(|(name, f)| (name.clone(), f.clone())));
+        both
+    }
+
     /// Registers a kernel; one of the same name is replaced, for nodes prepared from now on.
     pub fn register(&mut self, name: &str, kernel: FnKernel) -> &mut Self {
         self.kernels.insert(name.into(), kernel);

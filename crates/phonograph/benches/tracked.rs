@@ -1,0 +1,62 @@
+//! What one replay costs the host, by how many buffers the graph tracks.
+//!
+//! `cargo bench -p phonograph --bench tracked`. The graph has one node, a host function that does nothing and names a part of
+//! each buffer; whatever grows with their number is bookkeeping. *launch* hands a launch to the stream without waiting;
+//! *replay* is a launch and its end. *taken turns* adds a conflict: the launches alternate between two streams, so that each
+//! waits for the one before. Medians of 15 rounds, the counts in turns within a round, so that all see the same machine.
+
+use std::time::Instant;
+
+use phonograph::prelude::*;
+
+const COUNTS: [usize; 4] = [1, 10, 100, 1000];
+const ROUNDS: usize = 15;
+const REPLAYS: u32 = 200;
+
+fn main() -> Result<()> {
+    let device = Device::cpu(1)?;
+    let streams = [device.stream(0), device.stream(1)];
+    let mut graphs = Vec::new();
+    for count in COUNTS {
+        let tensors: Result<Vec<Tensor<f32>>> =
+            (0..count).map(|_| api::zeros::<f32>([16]).sync_on(&streams[0])).collect();
+        let op = host("touch", tensors?, |_| Ok::<(), Error>(()));
+        let graph = op.map(drop).graph_on(&streams[0])?;
+        assert_eq!(graph.graph().buffers().len(), count);
+        graphs.push(graph);
+    }
+    let mut times = vec![[const { Vec::new() }; 3]; COUNTS.len()];
+    for _ in 0..ROUNDS {
+        for (graph, times) in graphs.iter().zip(&mut times) {
+            let start = Instant::now();
+            for _ in 0..REPLAYS {
+                graph.launch().sync_on(&streams[0])?;
+            }
+            times[1].push(start.elapsed());
+            let start = Instant::now();
+            for turn in 0..REPLAYS {
+                graph.launch().sync_on(&streams[turn as usize % 2])?;
+            }
+            times[2].push(start.elapsed());
+            // Fewer than the stream runs by itself, so that only the handing over is timed.
+            let stream = device.shared().stream();
+            let start = Instant::now();
+            for _ in 0..16 {
+                stream.launch(graph.shared())?;
+            }
+            times[0].push(start.elapsed() * REPLAYS / 16);
+            assert!(stream.sync()?.is_done());
+        }
+    }
+    println!("{:>8} {:>12} {:>12} {:>12}   µs each", "buffers", "launch", "replay", "taken turns");
+    for (count, mut times) in COUNTS.into_iter().zip(times) {
+        let median = times.each_mut().map(|times| {
+            times.sort_unstable();
+            let scale = f64::from(REPLAYS);
+            times[ROUNDS / 2].as_secs_f64() * 1e6 / scale
+        });
+        let [launch, replay, turns] = median;
+        println!("{count:>8} {launch:>12.2} {replay:>12.2} {turns:>12.2}");
+    }
+    Ok(())
+}

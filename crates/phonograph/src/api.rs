@@ -1,0 +1,274 @@
+//! Operations that every program needs: tensors made, filled, copied, multiplied.
+
+use crate::context::ExecutionContext;
+use crate::graph::{Access, LibraryKernel, Scalar};
+use crate::kernels::expr;
+use crate::op::{DeviceOp, GraphNode};
+use crate::operand::{Operand, OperandMut};
+use crate::runtime::cpu::kernels::{KernelError, Param};
+use crate::tensor::{Tensor, Window, bytes_of};
+use crate::{Element, Error, Result};
+
+/// A number: an element that can be baked into a graph.
+pub trait Number: Element + Into<Scalar> {
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+}
+
+macro_rules! numbers {
+    ($($number:ty: $zero:literal $one:literal),*) => {$(
+        impl Number for $number {
+            const ZERO: Self = $zero;
+            const ONE: Self = $one;
+        }
+    )*};
+}
+numbers!(f32: 0.0 1.0, f64: 0.0 1.0, i32: 0 1, i64: 0 1, u32: 0 1, u8: 0 1);
+
+/// A tensor that is made when the operation is executed; see [`full`].
+#[must_use = "operations do nothing until they are executed"]
+pub struct Full<T> {
+    extents: Vec<u64>,
+    value: T,
+}
+
+/// A new tensor of zeros.
+pub fn zeros<T: Number>(extents: impl AsRef<[u64]>) -> Full<T> {
+    full(extents, T::ZERO)
+}
+
+/// A new tensor of ones.
+pub fn ones<T: Number>(extents: impl AsRef<[u64]>) -> Full<T> {
+    full(extents, T::ONE)
+}
+
+/// A new tensor of one value. In a captured graph the tensor is made once, and filled anew by every launch.
+pub fn full<T: Number>(extents: impl AsRef<[u64]>, value: T) -> Full<T> {
+    Full { extents: extents.as_ref().to_vec(), value }
+}
+
+crate::awaitable!([T: Number] Full<T>);
+
+impl<T: Number> DeviceOp for Full<T> {
+    type Output = Tensor<T>;
+
+    unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<Tensor<T>> {
+        let tensor = cx.alloc::<T>("full", &self.extents)?;
+        cx.record(|recorder| {
+            let view = recorder.view(&Operand::window(&tensor));
+            let constant = expr::constant(self.value.into());
+            recorder.ops().map_into("fill", constant, &[], &[], &[view])?;
+            Ok(())
+        })?;
+        Ok(tensor)
+    }
+}
+
+/// See [`dup`].
+#[must_use = "operations do nothing until they are executed"]
+pub struct Dup<S>(S);
+
+/// A new tensor with the contents of another, dense.
+pub fn dup<S: Operand>(of: S) -> Dup<S> {
+    Dup(of)
+}
+
+crate::awaitable!([S: Operand] Dup<S>);
+
+impl<S: Operand> DeviceOp for Dup<S> {
+    type Output = Tensor<S::Element>;
+
+    unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<Tensor<S::Element>> {
+        let shape = self.0.window().view().shape();
+        let tensor = cx.alloc::<S::Element>("dup", shape.extents())?;
+        copy(cx, "dup", &self.0.window(), &Operand::window(&tensor))?;
+        Ok(tensor)
+    }
+}
+
+/// See [`memcpy`].
+#[must_use = "operations do nothing until they are executed"]
+pub struct Memcpy<S, D> {
+    from: S,
+    to: D,
+}
+
+/// Copies the contents of a tensor, or a part, to another of the same shape and type.
+pub fn memcpy<S, D>(from: S, to: D) -> Memcpy<S, D>
+where
+    S: Operand,
+    D: OperandMut<Element = S::Element>,
+{
+    Memcpy { from, to }
+}
+
+crate::awaitable!([S: Operand, D: OperandMut<Element = S::Element>] Memcpy<S, D>);
+
+impl<S: Operand, D: OperandMut<Element = S::Element>> DeviceOp for Memcpy<S, D> {
+    type Output = ();
+
+    unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<()> {
+        let (from, to) = (self.from.window(), self.to.window());
+        let (of, into) = (from.view().shape(), to.view().shape());
+        if of != into {
+            return Err(Error::operand("memcpy", format!("copies {of:?} to {into:?}")));
+        }
+        copy(cx, "memcpy", &from, &to)
+    }
+}
+
+// SAFETY: it records one copy.
+unsafe impl<S: Operand, D: OperandMut<Element = S::Element>> GraphNode for Memcpy<S, D> {}
+
+/// A copy of bytes where both are dense, else of elements.
+fn copy(cx: &ExecutionContext<'_>, name: &str, from: &Window, to: &Window) -> Result<()> {
+    cx.record(|recorder| {
+        let (src, dst) = (recorder.view(from), recorder.view(to));
+        if src.is_contiguous() && dst.is_contiguous() {
+            recorder.builder().add_region_copy(name, src.region(), dst.region());
+        } else {
+            recorder.ops().map_into(name, expr::identity(src.dtype), &[src], &[], &[dst])?;
+        }
+        Ok(())
+    })
+}
+
+/// See [`upload`].
+#[must_use = "operations do nothing until they are executed"]
+pub struct Upload<T> {
+    data: Vec<T>,
+    extents: Vec<u64>,
+}
+
+/// A new tensor with these contents. A captured graph owns them and writes them anew on every launch.
+pub fn upload<T: Element>(data: impl Into<Vec<T>>, extents: impl AsRef<[u64]>) -> Upload<T> {
+    Upload { data: data.into(), extents: extents.as_ref().to_vec() }
+}
+
+crate::awaitable!([T: Element] Upload<T>);
+
+impl<T: Element> DeviceOp for Upload<T> {
+    type Output = Tensor<T>;
+
+    unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<Tensor<T>> {
+        let tensor = cx.alloc::<T>("upload", &self.extents)?;
+        write(cx, "upload", self.data, &Operand::window(&tensor))?;
+        Ok(tensor)
+    }
+}
+
+/// See [`store`].
+#[must_use = "operations do nothing until they are executed"]
+pub struct Store<T, D> {
+    data: Vec<T>,
+    to: D,
+}
+
+/// Writes contents of the host's to a tensor, or a dense part. A captured graph owns them, and writes the same on every
+/// launch; what changes between launches is for [`update`](crate::CapturedGraph::update).
+pub fn store<T, D>(data: impl Into<Vec<T>>, to: D) -> Store<T, D>
+where
+    T: Element,
+    D: OperandMut<Element = T>,
+{
+    Store { data: data.into(), to }
+}
+
+crate::awaitable!([T: Element, D: OperandMut<Element = T>] Store<T, D>);
+
+impl<T: Element, D: OperandMut<Element = T>> DeviceOp for Store<T, D> {
+    type Output = ();
+
+    unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<()> {
+        write(cx, "store", self.data, &self.to.window())
+    }
+}
+
+// SAFETY: it records one host node, which writes what the graph owns.
+unsafe impl<T: Element, D: OperandMut<Element = T>> GraphNode for Store<T, D> {}
+
+/// Writes elements to a dense window: at once to a whole tensor, else by a function of the host's.
+fn write<T: Element>(
+    cx: &ExecutionContext<'_>,
+    name: &str,
+    data: Vec<T>,
+    to: &Window,
+) -> Result<()> {
+    let (given, takes) = (data.len() as u64, to.view().elements());
+    if given != takes {
+        return Err(Error::operand(name, format!("{given} elements for a tensor of {takes}")));
+    }
+    if !to.view().is_contiguous() {
+        return Err(Error::operand(name, "the elements are not dense"));
+    }
+    if !cx.is_recording() && to.view().region().bytes == to.buffer().bytes() {
+        return Ok(cx.run().0.write(to.buffer(), bytes_of(&data))?);
+    }
+    cx.record(|recorder| {
+        let called = recorder.host(name, &[Param::Write(T::DTYPE)], move |block| {
+            let to: &mut [T] = block.write(0)?;
+            if to.len() != data.len() {
+                return Err(KernelError::Failed("a tensor of another size".into()));
+            }
+            to.copy_from_slice(&data);
+            Ok(())
+        });
+        let region = recorder.view(to).region();
+        recorder.builder().add_host(name, &called, &[(region, Access::Write)]);
+        Ok(())
+    })
+}
+
+/// See [`matmul`].
+#[must_use = "operations do nothing until they are executed"]
+pub struct MatMul<A, B, C> {
+    a: A,
+    b: B,
+    c: C,
+}
+
+/// c = a b, matrices `[m, k]`, `[k, n]` and `[m, n]` of f32 or f64, or batches of them; gives `c` back.
+pub fn matmul<A, B, C>(a: A, b: B, c: C) -> MatMul<A, B, C>
+where
+    A: Operand,
+    B: Operand<Element = A::Element>,
+    C: OperandMut<Element = A::Element>,
+{
+    MatMul { a, b, c }
+}
+
+crate::awaitable!([A: Operand, B: Operand<Element = A::Element>, C: OperandMut<Element = A::Element>] MatMul<A, B, C>);
+
+impl<A, B, C> DeviceOp for MatMul<A, B, C>
+where
+    A: Operand,
+    B: Operand<Element = A::Element>,
+    C: OperandMut<Element = A::Element>,
+{
+    type Output = C::Back;
+
+    unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<C::Back> {
+        let kernel = LibraryKernel::MatMul;
+        cx.record(|recorder| {
+            let operands = [self.a.window(), self.b.window(), self.c.window()];
+            let views = operands.map(|window| recorder.view(&window));
+            let checked: Vec<_> =
+                views.iter().copied().zip(kernel.accesses().iter().copied()).collect();
+            kernel.check(&checked).map_err(|e| Error::operand("matmul", e.to_string()))?;
+            recorder.builder().add_library("matmul", kernel, &views);
+            Ok(())
+        })?;
+        Ok(self.c.back())
+    }
+}
+
+// SAFETY: it records one kernel.
+unsafe impl<A, B, C> GraphNode for MatMul<A, B, C>
+where
+    A: Operand,
+    B: Operand<Element = A::Element>,
+    C: OperandMut<Element = A::Element>,
+{
+}

@@ -1,0 +1,163 @@
+//! Graphs captured from operations.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::context::{ExecutionContext, seal};
+use crate::device::Stream;
+use crate::future;
+use crate::graph::{ComputeGraph, SlotId};
+use crate::launch::GraphLaunch;
+use crate::lock::ExecutionLock;
+use crate::op::{DeviceOp, GraphNode};
+use crate::plan::ExecutionPlan;
+use crate::recorder::{Recorded, Recorder};
+use crate::runtime::streams::{Graph, Slot};
+use crate::scope::Scope;
+
+/// A graph that can be launched, and what it was made from.
+pub(crate) struct Sealed {
+    pub graph: Graph,
+    pub recorded: Recorded,
+    pub plan: ExecutionPlan,
+    pub device: crate::Device,
+}
+
+impl Sealed {
+    /// The graph's own number of a slot.
+    pub fn slot(&self, slot: &Slot) -> Option<SlotId> {
+        let mut known = self.recorded.slots.iter();
+        known.find(|(_, known)| known.key() == slot.key()).map(|(id, _)| *id)
+    }
+}
+
+/// A graph captured from an operation, with the operation's output.
+///
+/// ```
+/// use phonograph::prelude::*;
+///
+/// kernel! {
+///     /// y ← a x + y
+///     fn axpy(a: slot f32, x: &[f32], y: &mut [f32]) |_e| { y = a * x + y; }
+/// }
+///
+/// let device = Device::cpu(2)?;
+/// let stream = device.stream(0);
+/// let x = api::ones::<f32>([4]).sync_on(&stream)?;
+/// let mut y = api::zeros::<f32>([4]).sync_on(&stream)?;
+///
+/// let a = Slot::new("a", 1.0f32);
+/// let graph = CapturedGraph::scope(&stream, |s| {
+///     s.record(axpy(&a, &x, &mut y))?;
+///     s.record(axpy(&a, &x, &mut y)).map(drop)
+/// })?;
+/// assert_eq!(y.to_vec()?, [0.0; 4]); // nothing has run
+///
+/// graph.launch().sync_on(&stream)?;
+/// graph.launch().with(&a, 10.0f32).sync_on(&stream)?;
+/// assert_eq!(y.to_vec()?, [22.0; 4]);
+/// # Ok::<(), Error>(())
+/// ```
+pub struct CapturedGraph<T> {
+    output: Option<T>,
+    sealed: Arc<Sealed>,
+    stream: Stream,
+}
+
+impl<T> fmt::Debug for CapturedGraph<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let graph = &self.sealed.recorded.graph;
+        f.debug_struct("CapturedGraph").field("nodes", &graph.node_count()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send> CapturedGraph<T> {
+    /// Consumes an operation into a graph for replays. Nothing of it runs, and there is no warm-up: what it allocates is
+    /// the graph's, and written anew by every launch.
+    ///
+    /// # Errors
+    /// [`NonReentrant`](crate::Error::NonReentrant) inside another capture, which goes on. The operation's own. Then what the
+    /// graph, its plan, its instantiation or its upload say; after any of them nothing is left, and the stream is as it was.
+    pub fn capture<O: DeviceOp<Output = T>>(stream: &Stream, op: O) -> Result<Self> {
+        Self::record(stream, "capture", |cx, _| {
+            // SAFETY: the lock is held; the output is kept for after a launch.
+            unsafe { op.execute(cx) }
+        })
+    }
+
+    /// Captures what is recorded in a [`Scope`], operation by operation.
+    ///
+    /// # Errors
+    /// As for [`capture`](Self::capture); the first are those that `body` gives, unchanged.
+    pub fn scope(stream: &Stream, body: impl FnOnce(&Scope<'_>) -> Result<T>) -> Result<Self> {
+        Self::record(stream, "scope", |_, scope| body(scope))
+    }
+
+    fn record(
+        stream: &Stream,
+        what: &'static str,
+        body: impl FnOnce(&ExecutionContext<'_>, &Scope<'_>) -> Result<T>,
+    ) -> Result<Self> {
+        let lock = ExecutionLock::take(what)?;
+        let run = stream.run();
+        let recorder = Recorder::new("captured");
+        let identity = recorder.identity.clone();
+        let recorder = RefCell::new(recorder);
+        let cx = ExecutionContext::recording(stream, &run, &recorder, &identity);
+        let output = body(&cx, &Scope::new(stream, &run, &recorder, &identity))?;
+        drop(lock);
+        let recorded = recorder.into_inner().finish()?;
+        let plan = ExecutionPlan::build(&recorded.graph, stream.device().workers() as usize)?;
+        let schedule = plan.schedule().expect("a plan of a graph has a schedule");
+        let graph = seal(&run, &recorded, schedule)?;
+        let device = stream.device().clone();
+        let sealed = Arc::new(Sealed { graph, recorded, plan, device });
+        Ok(Self { output: Some(output), sealed, stream: stream.clone() })
+    }
+
+    /// What the operation gave, once. Shapes can be looked at right away, contents after a launch.
+    pub fn take_output(&mut self) -> Option<T> {
+        self.output.take()
+    }
+}
+
+impl<T> CapturedGraph<T> {
+    /// Executes an operation on the graph's stream, to change what the next launch finds, and does not wait for it. A launch
+    /// on whichever stream, and everything else that touches the same memory, comes after it.
+    ///
+    /// Takes only operations that a replay could do too, and that give nothing: whatever they allocated would be lost.
+    ///
+    /// # Errors
+    /// [`NonReentrant`](crate::Error::NonReentrant), and what the operation refuses. What fails later taints what it would have
+    /// written, so that the launch that reads it fails and says why.
+    pub fn update<O: GraphNode + DeviceOp<Output = ()>>(&self, op: O) -> Result<()> {
+        future::enqueue_on(op, &self.stream, "update")
+    }
+
+    /// A launch: an operation for whichever stream. It shares the graph, which lives until the last of both is gone.
+    pub fn launch(&self) -> GraphLaunch {
+        GraphLaunch::new(self.sealed.clone())
+    }
+
+    /// The stream that it was captured for.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The graph as data: look at it, draw it, save it.
+    pub fn graph(&self) -> &ComputeGraph {
+        &self.sealed.recorded.graph
+    }
+
+    /// How it is run.
+    pub fn plan(&self) -> &ExecutionPlan {
+        &self.sealed.plan
+    }
+
+    /// The graph of the runtime underneath.
+    pub fn shared(&self) -> &Graph {
+        &self.sealed.graph
+    }
+}

@@ -1,0 +1,15 @@
+//! What a launch can set, the signature declares.
+use phonograph::prelude::*;
+
+kernel! {
+    fn add(by: f32, y: &mut [f32]) |_e| { y = y + by; }
+    fn sum(x: &[f32], y: &mut [f32]) |_e| { y = x + y; }
+}
+
+fn main() -> Result<()> {
+    let device = Device::cpu(1)?;
+    let mut y = api::zeros::<f32>([4]).sync_on(&device.stream(0))?;
+    let by = Slot::new("by", 1.0f32);
+    add(&by, &mut y).sync_on(&device.stream(0))?;
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! An update gives nothing: what it gave would be lost.
+use phonograph::prelude::*;
+
+kernel! {
+    fn add(by: f32, y: &mut [f32]) |_e| { y = y + by; }
+    fn sum(x: &[f32], y: &mut [f32]) |_e| { y = x + y; }
+}
+
+fn main() -> Result<()> {
+    let device = Device::cpu(1)?;
+    let mut y = api::zeros::<f32>([4]).sync_on(&device.stream(0))?;
+    let graph = value(()).graph_on(&device.stream(0))?;
+    graph.update(add(1.0, &mut y))
+}

@@ -1,0 +1,203 @@
+//! Graphs that were built as data, on a shared device.
+//!
+//! In: a graph, its schedule, and a buffer of the device for each of its external ones. Out: a [`Graph`](super::Graph) like
+//! one that a window has recorded, but with slots, and holding its buffers itself: their slices are handed to nobody else
+//! while it or a launch of it lives. Nothing runs, and no stream records meanwhile. O(nodes + operands).
+
+use std::sync::Arc;
+
+use phonograph_graph::{
+    BufferId, BufferRole, ComputeGraph, NodeId, NodeKind, Region, Scalar, Schedule, SlotId,
+};
+use rustc_hash::FxHashMap;
+
+use super::backend::{Backend, BackendError, Step};
+use super::caught::{Caught, attempt};
+use super::device::{Graph, Stream};
+use super::handle::{Buffer, GraphToken, Slot, assign};
+use super::op::uses;
+use super::server::Server;
+use super::template::Use;
+use super::window::Recorded;
+use crate::capture::{CaptureError, LogicalStreamId, Request};
+use crate::cpu::kernels::Registry;
+use crate::pool::Slice;
+
+/// The memory of an external buffer.
+pub struct BoundPage<P> {
+    /// The buffer of the graph.
+    pub buffer: BufferId,
+    /// The page that it lies in.
+    pub page: P,
+    /// Its first byte there.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// A graph to be adopted, with what its ids stand for.
+pub struct Adopted<'a> {
+    /// The graph.
+    pub graph: &'a ComputeGraph,
+    /// How it is to run.
+    pub schedule: &'a Schedule,
+    /// The memory of its external buffers, each given once.
+    pub buffers: &'a [(BufferId, Buffer)],
+    /// Its slots.
+    pub slots: &'a [(SlotId, Slot)],
+    /// The functions that it names beyond the backend's own; the executable keeps those that it uses.
+    pub registry: &'a Registry,
+}
+
+/// A backend that takes graphs as data.
+pub trait Adopt: Backend {
+    /// Checks a graph and its schedule and makes it executable; `memory` is where its buffers lie.
+    fn adopt(
+        &mut self,
+        adopted: &Adopted<'_>,
+        memory: &[BoundPage<Self::Page>],
+    ) -> Result<Self::Exec, BackendError>;
+}
+
+impl<B: Adopt> Stream<B> {
+    /// Makes a graph launchable.
+    ///
+    /// # Errors
+    /// [`CaptureError::OtherDevice`]; [`CaptureError::Operation`] for a buffer without memory or with memory of another
+    /// size; [`CaptureError::InWindow`] and [`CaptureError::Neighbour`] beside a recording on the stream that serves this one;
+    /// [`CaptureError::Backend`]. After an error nothing of it is left.
+    pub fn adopt(&self, adopted: &Adopted<'_>) -> Result<Graph, CaptureError> {
+        self.lock().adopt(self.id(), adopted).map(Graph)
+    }
+
+    /// As [`launch`](Stream::launch), with values of slots for this launch alone.
+    ///
+    /// # Errors
+    /// As for [`launch`](Stream::launch); [`CaptureError::Slot`] for one that the graph does not have, or of another type.
+    pub fn launch_with(
+        &self,
+        graph: &Graph,
+        values: &[(Slot, Scalar)],
+    ) -> Result<(), CaptureError> {
+        let mut all = graph.0.values();
+        for (slot, value) in values {
+            assign(&mut all, slot, *value)?;
+        }
+        self.lock().launch(self.id(), &graph.0, all)
+    }
+
+    /// Runs the oldest work that waits on the backend stream that serves this one, whoever has submitted it; false if there
+    /// was none. It takes the device for one piece of work, where [`sync`](Stream::sync) takes it for all of them.
+    pub fn advance(&self) -> bool {
+        let server = &mut *self.lock();
+        let on = server.fold(self.id());
+        server.core.run_one(on)
+    }
+}
+
+impl<B: Adopt> Server<B> {
+    fn adopt(
+        &mut self,
+        caller: LogicalStreamId,
+        adopted: &Adopted<'_>,
+    ) -> Result<Arc<GraphToken>, CaptureError> {
+        let Adopted { graph, buffers, slots, .. } = *adopted;
+        self.own(buffers.iter().map(|(_, buffer)| buffer))?;
+        self.admit(caller, Request::Launch(graph.name().into()))?;
+        let mut recorded = recorded(graph, buffers)?;
+        recorded.slots = slots.iter().map(|(_, slot)| slot.clone()).collect();
+        let memory = buffers.iter().map(|(id, buffer)| {
+            let Slice { page, offset } = buffer.slice();
+            let page = self.core.pools.memory(page).clone();
+            BoundPage { buffer: *id, page, offset, bytes: buffer.bytes() }
+        });
+        let memory = Vec::from_iter(memory);
+        let mut exec = self.core.backend.adopt(adopted, &memory)?;
+        if let Err(failed) = self.core.backend.upload(self.fold(caller), &mut exec) {
+            self.core.backend.destroy(exec);
+            return Err(failed.into());
+        }
+        let held = buffers.iter().map(|(_, buffer)| buffer.clone()).collect();
+        Ok(self.core.enter(exec, recorded, held))
+    }
+}
+
+impl<B: Adopt> Adopt for Caught<B> {
+    fn adopt(
+        &mut self,
+        adopted: &Adopted<'_>,
+        memory: &[BoundPage<B::Page>],
+    ) -> Result<B::Exec, BackendError> {
+        attempt(Step::Instantiate, || self.0.adopt(adopted, memory))
+    }
+}
+
+/// What the graph touches, node by node in topological order.
+fn recorded(
+    graph: &ComputeGraph,
+    buffers: &[(BufferId, Buffer)],
+) -> Result<Recorded, CaptureError> {
+    let wrong = |problem: String| {
+        let operation = graph.name().to_owned();
+        CaptureError::Operation { operation, problem }
+    };
+    let mut place: FxHashMap<BufferId, usize> = FxHashMap::default();
+    for (at, (id, buffer)) in buffers.iter().enumerate() {
+        let declared = graph.buffers().get(id.index());
+        let declared = declared.ok_or_else(|| wrong(format!("it has no {id}")))?;
+        if declared.bytes != buffer.bytes() {
+            let (name, has, needs) = (buffer.name(), buffer.bytes(), declared.bytes);
+            return Err(wrong(format!("{name} has {has} bytes, {id} has {needs}")));
+        }
+        if place.insert(*id, at).is_some() {
+            return Err(wrong(format!("{id} is given twice")));
+        }
+    }
+    let mut recorded = Recorded::default();
+    recorded.name = graph.name().into();
+    for &id in graph.topological_order() {
+        let node = graph.node(id);
+        let used = uses_of(graph, id, buffers, &place);
+        let used = used.map_err(|buffer| {
+            wrong(format!("{id} ({}) uses {buffer}, which has no memory", node.name))
+        })?;
+        recorded.nodes += 1;
+        recorded.note_uses(used.iter().map(|&(at, used)| (&buffers[at].1, used)));
+    }
+    Ok(recorded)
+}
+
+/// The places in `buffers` of what a node uses, or a buffer of the user's that is not there.
+fn uses_of(
+    graph: &ComputeGraph,
+    id: NodeId,
+    buffers: &[(BufferId, Buffer)],
+    place: &FxHashMap<BufferId, usize>,
+) -> Result<Vec<(usize, Use)>, BufferId> {
+    let effects = graph.effects(id);
+    let Some(regions) = effects.known() else {
+        // A host function reaches the memory of a device through what it declares only.
+        let host = matches!(graph.node(id).kind, NodeKind::Host(_));
+        let all = if host { 0 } else { buffers.len() };
+        return Ok((0..all)
+            .map(|at| (at, Use { reads: true, writes: true, whole: false }))
+            .collect());
+    };
+    let mut own: Vec<usize> = Vec::new();
+    let mut local = Vec::new();
+    for (region, access) in regions {
+        let Some(&at) = place.get(&region.buffer) else {
+            if graph.buffer(region.buffer).role == BufferRole::Internal {
+                continue;
+            }
+            return Err(region.buffer);
+        };
+        let index = own.iter().position(|&known| known == at).unwrap_or_else(|| {
+            own.push(at);
+            own.len() - 1
+        });
+        local.push((Region { buffer: BufferId::from_index(index), ..*region }, *access));
+    }
+    let of: Vec<Buffer> = own.iter().map(|&at| buffers[at].1.clone()).collect();
+    Ok(own.into_iter().zip(uses(&of, &local)).collect())
+}
