@@ -76,7 +76,7 @@ impl From<ImportError> for WatchError {
 /// A copy of a block's bytes, on the device.
 pub struct Saved(Memory);
 
-/// A graph under observation. See the [module](self) for what it is for.
+/// A graph under observation: its nodes can be run one at a time, and its blocks copied, exchanged and compared.
 pub struct Watch {
     imported: Imported,
     device: Device,

@@ -1,6 +1,7 @@
 //! One graph with its data, run on the CPU and on CUDA.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phonograph_cuda::{Bindings, Cuda, Exec, Function};
 use phonograph_graph::{
@@ -11,8 +12,21 @@ use phonograph_kernels::cuda::Place;
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::cpu::{self, Cpu};
 
+/// Waits until no other test uses the device, and keeps it until the test's thread ends: while one test records, the driver
+/// refuses what another one does, and breaks the recording.
+pub fn turn() {
+    static TURN: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static HELD: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
+    }
+    HELD.with_borrow_mut(|held| {
+        held.get_or_insert_with(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    });
+}
+
 /// The backend, or the reason why there is none in the output.
 pub fn cuda() -> Option<Cuda> {
+    turn();
     match Cuda::new() {
         Ok(cuda) => Some(cuda),
         Err(error) => {

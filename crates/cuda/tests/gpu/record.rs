@@ -3,7 +3,10 @@
 use phonograph_capture::conformance::conformance;
 use phonograph_cuda::record::{Recorder, generate};
 
+use crate::case::turn;
+
 fn recorder() -> Option<Recorder> {
+    turn();
     match Recorder::new() {
         Ok(recorder) => Some(recorder),
         Err(error) => {
