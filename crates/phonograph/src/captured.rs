@@ -13,7 +13,7 @@ use crate::launch::GraphLaunch;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::plan::ExecutionPlan;
-use crate::recorder::{Recorded, Recorder};
+use crate::recorder::{OpRecorder, Recorded};
 use crate::runtime::streams::{Graph, Slot};
 use crate::scope::Scope;
 
@@ -102,7 +102,7 @@ impl<T: Send> CapturedGraph<T> {
     ) -> Result<Self> {
         let lock = ExecutionLock::take(what)?;
         let run = stream.run();
-        let recorder = Recorder::new("captured");
+        let recorder = OpRecorder::new("captured");
         let identity = recorder.identity.clone();
         let recorder = RefCell::new(recorder);
         let cx = ExecutionContext::recording(stream, &run, &recorder, &identity);

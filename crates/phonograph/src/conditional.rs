@@ -4,7 +4,7 @@ use crate::context::ExecutionContext;
 use crate::graph::{Condition, ConditionalKind};
 use crate::op::{DeviceOp, GraphNode};
 use crate::operand::Operand;
-use crate::recorder::Recorder;
+use crate::recorder::OpRecorder;
 use crate::scope::Scope;
 use crate::{Error, Result};
 
@@ -58,7 +58,7 @@ crate::awaitable!([C: Operand, F: FnOnce(&Scope<'_>, C) -> Result<()> + Send] Co
 
 /// Throws a body away that was not finished.
 struct Body<'r> {
-    recorder: &'r std::cell::RefCell<Recorder>,
+    recorder: &'r std::cell::RefCell<OpRecorder>,
     depth: usize,
     open: bool,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::device::{Run, Stream};
 use crate::graph::{BufferId, DType, Schedule, View};
-use crate::recorder::{Recorded, Recorder};
+use crate::recorder::{OpRecorder, Recorded};
 use crate::runtime::streams::{Adopted, Graph};
 use crate::tensor::Tensor;
 use crate::{Element, Error, Result};
@@ -13,7 +13,7 @@ use crate::{Element, Error, Result};
 #[derive(Clone, Copy)]
 enum Mode<'a> {
     Eager,
-    Recording(&'a RefCell<Recorder>, &'a Arc<()>),
+    Recording(&'a RefCell<OpRecorder>, &'a Arc<()>),
 }
 
 /// What [`DeviceOp::execute`](crate::DeviceOp::execute) is given. It stays on its thread.
@@ -35,7 +35,7 @@ impl<'a> ExecutionContext<'a> {
     pub(crate) fn recording(
         stream: &'a Stream,
         run: &'a Run,
-        recorder: &'a RefCell<Recorder>,
+        recorder: &'a RefCell<OpRecorder>,
         identity: &'a Arc<()>,
     ) -> Self {
         let mode = Mode::Recording(recorder, identity);
@@ -94,7 +94,7 @@ impl<'a> ExecutionContext<'a> {
     /// # Errors
     /// Those of `work`, after which a recording that has taken some of its nodes can no longer be sealed; nodes that make
     /// no graph; [`Error::Device`].
-    pub fn record<R>(&self, work: impl FnOnce(&mut Recorder) -> Result<R>) -> Result<R> {
+    pub fn record<R>(&self, work: impl FnOnce(&mut OpRecorder) -> Result<R>) -> Result<R> {
         self.recording_of(|recorder, _| {
             let mut recorder = recorder.try_borrow_mut();
             match &mut recorder {
@@ -110,12 +110,12 @@ impl<'a> ExecutionContext<'a> {
     /// As [`record`](Self::record), for work that records bodies with operations of their own.
     pub(crate) fn recording_of<R>(
         &self,
-        work: impl FnOnce(&RefCell<Recorder>, &Arc<()>) -> Result<R>,
+        work: impl FnOnce(&RefCell<OpRecorder>, &Arc<()>) -> Result<R>,
     ) -> Result<R> {
         match self.mode {
             Mode::Recording(recorder, identity) => work(recorder, identity),
             Mode::Eager => {
-                let recorder = Recorder::new("eager");
+                let recorder = OpRecorder::new("eager");
                 let identity = recorder.identity.clone();
                 let recorder = RefCell::new(recorder);
                 let result = work(&recorder, &identity)?;

@@ -11,7 +11,7 @@ use crate::graph::{
     BufferId, BufferRole, ComputeGraph, GraphBuilder, Scalar, Slot as Declared, SlotId, View,
 };
 use crate::op::{DeviceOp, GraphNode};
-use crate::recorder::Recorder;
+use crate::recorder::OpRecorder;
 use crate::runtime::streams;
 use crate::slot::Slot;
 use crate::tensor::Window;
@@ -88,7 +88,7 @@ impl GraphLaunch {
     }
 
     /// As a child of what is being recorded.
-    fn record(&self, recorder: &mut Recorder) -> Result<()> {
+    fn record(&self, recorder: &mut OpRecorder) -> Result<()> {
         let recorded = &self.sealed.recorded;
         let mut outer: Vec<Option<BufferId>> = vec![None; recorded.graph.buffers().len()];
         for (id, buffer) in &recorded.buffers {

@@ -97,7 +97,7 @@ pub use module::{Backward, Module, Parameter, Parameterized};
 pub use op::{DeviceOp, GraphNode};
 pub use operand::{Operand, OperandMut, Operands};
 pub use policy::{Entered, Policy};
-pub use recorder::Recorder;
+pub use recorder::OpRecorder;
 pub use runtime::capture::CaptureStatus;
 pub use runtime::cpu::kernels::Element;
 pub use scope::Scope;

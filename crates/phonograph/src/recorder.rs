@@ -32,7 +32,7 @@ struct Level {
 }
 
 /// Records operations; what [`ExecutionContext::record`](crate::ExecutionContext::record) hands out.
-pub struct Recorder {
+pub struct OpRecorder {
     /// The graph, then the bodies that are open, from the outside in.
     levels: Vec<Level>,
     buffers: Vec<(BufferId, Buffer)>,
@@ -55,7 +55,7 @@ pub(crate) struct Recorded {
     pub registry: Registry,
 }
 
-impl Recorder {
+impl OpRecorder {
     pub(crate) fn new(name: &str) -> Self {
         let root = Level { builder: GraphBuilder::new().named(name), ..Level::default() };
         Self {
@@ -163,7 +163,10 @@ impl Recorder {
     }
 
     /// Runs a piece of recording, orders what it has added, and remembers if it stopped halfway.
-    pub(crate) fn piece<R>(&mut self, work: impl FnOnce(&mut Recorder) -> Result<R>) -> Result<R> {
+    pub(crate) fn piece<R>(
+        &mut self,
+        work: impl FnOnce(&mut OpRecorder) -> Result<R>,
+    ) -> Result<R> {
         let (depth, first) = (self.levels.len(), self.top().builder.node_count());
         let before = self.doomed.replace(Error::Interrupted);
         let done = work(self);

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::context::ExecutionContext;
 use crate::device::{Run, Stream};
 use crate::op::{DeviceOp, GraphNode};
-use crate::recorder::Recorder;
+use crate::recorder::OpRecorder;
 
 /// Where operations are recorded one by one: what [`CapturedGraph::scope`](crate::CapturedGraph::scope) and the bodies of
 /// conditionals are given.
@@ -45,7 +45,7 @@ use crate::recorder::Recorder;
 pub struct Scope<'s> {
     stream: &'s Stream,
     run: &'s Run,
-    recorder: &'s RefCell<Recorder>,
+    recorder: &'s RefCell<OpRecorder>,
     identity: &'s Arc<()>,
     /// Neither `Send` nor `Sync`, and of no other lifetime.
     _here: PhantomData<(*const (), Exactly<'s>)>,
@@ -58,7 +58,7 @@ impl<'s> Scope<'s> {
     pub(crate) fn new(
         stream: &'s Stream,
         run: &'s Run,
-        recorder: &'s RefCell<Recorder>,
+        recorder: &'s RefCell<OpRecorder>,
         identity: &'s Arc<()>,
     ) -> Self {
         Self { stream, run, recorder, identity, _here: PhantomData }

@@ -20,7 +20,7 @@ use crate::graph::{NodeId, Scalar, SlotId};
 use crate::issue::Issue;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
-use crate::recorder::Recorder;
+use crate::recorder::OpRecorder;
 use crate::runtime::streams::Slot;
 use crate::{Error, Result};
 
@@ -127,7 +127,7 @@ impl Issue for Auditor<'_> {
     fn issue<O: GraphNode>(&self, op: O) -> Result<<O as DeviceOp>::Output> {
         let lock = ExecutionLock::take("Auditor::issue")?;
         let run = self.stream.run();
-        let recorder = Recorder::new("audited");
+        let recorder = OpRecorder::new("audited");
         let identity = recorder.identity.clone();
         let recorder = RefCell::new(recorder);
         let cx = ExecutionContext::recording(self.stream, &run, &recorder, &identity);
