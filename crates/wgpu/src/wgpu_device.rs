@@ -150,6 +150,7 @@ impl Wgpu {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
+        self.gpu.look()?;
         lower::instantiate(&self.gpu, &mut self.pipelines, graph, schedule, bindings)
     }
 

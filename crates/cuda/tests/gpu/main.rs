@@ -4,6 +4,8 @@
 mod bits;
 mod case;
 mod compile;
+#[path = "../../../runtime/tests/graphs/every_node.rs"]
+mod every_node;
 mod foreign;
 mod handles;
 mod host;
@@ -11,4 +13,6 @@ mod nodes;
 mod profile;
 mod record;
 mod replay;
+#[path = "../../../runtime/tests/graphs/case.rs"]
+mod shared_case;
 mod watch;
