@@ -7,6 +7,7 @@
 //! A step of several nodes is as many launches: fusing is for passes over graphs. O(nodes + edges), besides compiling.
 
 mod control;
+mod foreign;
 mod kernel;
 mod product;
 mod record;
@@ -513,7 +514,10 @@ impl<'a> Lowering<'a> {
             _ => {}
         }
         match &node.kind {
-            NodeKind::Kernel(kernel) => self.kernel(scope, id, kernel, after),
+            NodeKind::Kernel(kernel) => match self.foreign(scope, id, kernel, after)? {
+                Some(nodes) => Ok(nodes),
+                None => self.kernel(scope, id, kernel, after),
+            },
             NodeKind::Memcpy(copy) => self.copy(scope, id, copy, after),
             NodeKind::Memset(fill) => self.fill(scope, id, fill, after),
             NodeKind::Host(_) => self.host(scope, id, after),
