@@ -15,7 +15,7 @@ use phonograph_graph::{
 use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
     Adopt, Adopted, Backend, BackendError, BoundPage, BufferKey, Failed, GraphKind, Issued, Placed,
-    PooledStreamId, SlotKey, Step, Ticket, external,
+    PooledStreamId, SlotKey, Step, Ticket, Wait, Waiting, external,
 };
 use rustc_hash::FxHashMap;
 
@@ -256,6 +256,20 @@ impl Backend for WgpuBackend {
         Ok(Vec::new())
     }
 
+    fn mark(
+        &mut self,
+        _: PooledStreamId,
+        _: Waiting,
+    ) -> Result<Option<Wait>, BackendError> {
+        let wait = self.gpu.wait_for_submitted().map_err(at(Step::Fence))?;
+        Ok(Some(Box::new(|| wait().map_err(at(Step::Fence)))))
+    }
+
+    /// What may fail by itself was waited for when it was issued; a loss is told by the wait.
+    fn settle(&mut self, _: PooledStreamId, _: Ticket) -> Result<Vec<Failed>, BackendError> {
+        Ok(Vec::new())
+    }
+
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
         self.open.insert(on, WgpuRecording::default());
         self.members.insert(on, on);
@@ -310,6 +324,13 @@ impl Backend for WgpuBackend {
 }
 
 impl Adopt for WgpuBackend {
+    const HOST_REACHES_DEVICE: bool = false;
+
+    /// One queue, where the next dispatch that touches the same buffer waits: what is planned apart would not run apart.
+    fn lanes(&self) -> u32 {
+        1
+    }
+
     /// The functions that come with the graph are the host's, which a software graph cannot call: a node that names one is
     /// refused.
     fn adopt(

@@ -162,6 +162,17 @@ impl Wgpu {
         self.gpu.wait_for_all()
     }
 
+    /// What waits for everything submitted so far, without the device in hand.
+    pub(crate) fn wait_for_submitted(
+        &self,
+    ) -> Result<impl FnOnce() -> Result<(), GpuError> + Send + 'static, GpuError> {
+        let gpu = self.gpu.clone();
+        gpu.check()?;
+        // Writes wait for the next submission.
+        let submission = gpu.queue.submit([]);
+        Ok(move || gpu.wait(submission))
+    }
+
     /// Runs the graph once and returns when all of it is done.
     ///
     /// # Errors
