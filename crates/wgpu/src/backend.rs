@@ -256,11 +256,7 @@ impl Backend for WgpuBackend {
         Ok(Vec::new())
     }
 
-    fn mark(
-        &mut self,
-        _: PooledStreamId,
-        _: Waiting,
-    ) -> Result<Option<Wait>, BackendError> {
+    fn mark(&mut self, _: PooledStreamId, _: Waiting) -> Result<Option<Wait>, BackendError> {
         let wait = self.gpu.wait_for_submitted().map_err(at(Step::Fence))?;
         Ok(Some(Box::new(|| wait().map_err(at(Step::Fence)))))
     }
