@@ -53,11 +53,13 @@ mod stream;
 mod stub;
 mod symbols;
 
-pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording};
+pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording, RawGraph};
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
 pub use cublas::{Cublas, CublasError};
 pub use cuda::{CompileError, Cuda};
+/// The bindings that raw handles are of.
+pub use cudarc;
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};

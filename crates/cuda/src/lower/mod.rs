@@ -8,6 +8,7 @@
 
 mod bases;
 mod control;
+mod foreign;
 mod kernel;
 mod product;
 mod record;
@@ -280,7 +281,10 @@ impl<'a> Lowering<'a> {
             _ => {}
         }
         match &node.kind {
-            NodeKind::Kernel(kernel) => self.kernel(scope, id, kernel, after),
+            NodeKind::Kernel(kernel) => match self.foreign(scope, id, kernel, after)? {
+                Some(nodes) => Ok(nodes),
+                None => self.kernel(scope, id, kernel, after),
+            },
             NodeKind::Memcpy(copy) => self.copy(scope, id, copy, after),
             NodeKind::Memset(fill) => self.fill(scope, id, fill, after),
             NodeKind::Host(_) => self.host(scope, id, after),
