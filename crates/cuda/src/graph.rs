@@ -9,6 +9,7 @@ use cudarc::driver::sys::{
     CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
 };
 
+use crate::captures::relaxed;
 use crate::device::{Current, Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::stream::Stream;
@@ -149,6 +150,7 @@ impl Executable {
             Refused { error, verdict, node: ptr::null_mut() }
         };
         let _current = graph.device.enter().map_err(refuse)?;
+        let _relaxed = relaxed().map_err(refuse)?;
         let mut handle = ptr::null_mut();
         let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
         params.flags = flags;
