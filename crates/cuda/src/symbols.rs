@@ -39,6 +39,7 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuGraphCreate",
     "cuGraphDebugDotPrint",
     "cuGraphDestroy",
+    "cuGraphDestroyNode",
     "cuGraphEventRecordNodeGetEvent",
     "cuGraphEventWaitNodeGetEvent",
     "cuGraphExecDestroy",
