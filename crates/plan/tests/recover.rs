@@ -229,10 +229,7 @@ impl Subject for Machine {
         Ok(())
     }
 
-    fn save(
-        &mut self,
-        blocks: &[BlockId],
-    ) -> std::result::Result<Vec<Self::Saved>, Self::Error> {
+    fn save(&mut self, blocks: &[BlockId]) -> std::result::Result<Vec<Self::Saved>, Self::Error> {
         Ok(blocks.iter().map(|block| self.memory[block.0 as usize].clone()).collect())
     }
 
@@ -358,7 +355,8 @@ fn any_kernel(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Kern
 /// Kernels like those that a library launches for one call, through scratch that all calls share.
 fn any_call(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Vec<Kernel>> {
     let scratch = blocks - 1;
-    let (read, write) = (u.choose_index(blocks - 1)?, inputs + u.choose_index(blocks - 1 - inputs)?);
+    let (read, write) =
+        (u.choose_index(blocks - 1)?, inputs + u.choose_index(blocks - 1 - inputs)?);
     let first = Kernel::Mix { reads: vec![read], writes: vec![scratch] };
     let last = Kernel::Mix { reads: vec![scratch], writes: vec![write] };
     Ok(match u.int_in_range(0..=3)? {
@@ -403,7 +401,12 @@ fn what_is_observed_orders_every_conflict() {
         let changes = changing(&kernels, inputs, blocks);
         let counts = |block: usize| zeros || changes.get(block).is_none_or(|changes| *changes);
         let open = open_conflicts(&machine, &recovered.graph, counts);
-        assert!(open.is_empty(), "{open:?} are not ordered\n{kernels:?}\n{:?}\n{:?}", machine.naming, recovered.private);
+        assert!(
+            open.is_empty(),
+            "{open:?} are not ordered\n{kernels:?}\n{:?}\n{:?}",
+            machine.naming,
+            recovered.private
+        );
         // Replays one after the other, what the last one left being what the next one finds.
         for replay in 0..4 {
             captured.give(100 + replay).unwrap();
@@ -417,7 +420,8 @@ fn what_is_observed_orders_every_conflict() {
             for block in (0..blocks).filter(|&block| !machine.scratch[block]) {
                 assert_eq!(
                     machine.memory[block], captured.memory[block],
-                    "block {block} in replay {replay}\n{kernels:?}\n{:?}\n{:?}", machine.naming, recovered.private
+                    "block {block} in replay {replay}\n{kernels:?}\n{:?}\n{:?}",
+                    machine.naming, recovered.private
                 );
             }
         }

@@ -117,8 +117,8 @@ pub struct Watch {
     blocks: Vec<Block>,
     /// By node.
     diversions: Vec<Vec<Diversion>>,
-    /// Memory that was added to the blocks.
-    spares: Vec<Memory>,
+    /// Memory that was added to the blocks, by its place there.
+    spares: Vec<(usize, Memory)>,
     owner: Arc<Owner>,
     transfer: Function,
     differ: Function,
@@ -198,17 +198,17 @@ impl Watch {
         &self.blocks
     }
 
-    /// Blocks in which a value lies that is a parameter of the node, or a part of one.
-    pub fn named(&self, node: NodeId) -> Vec<usize> {
+    /// Blocks in which a value lies that is a parameter of the node, or a part of one, and at which byte.
+    pub fn named(&self, node: NodeId) -> Vec<(usize, u64)> {
         let mut by_address: Vec<(u64, usize)> =
             self.blocks.iter().enumerate().map(|(at, block)| (block.address, at)).collect();
         by_address.sort_unstable();
         let holder = |address: u64| {
             let place = by_address.partition_point(|(start, _)| *start <= address);
             let (start, at) = *by_address.get(place.checked_sub(1)?)?;
-            (address - start < self.blocks[at].bytes).then_some(at)
+            (address - start < self.blocks[at].bytes).then_some((at, address - start))
         };
-        let found: BTreeSet<usize> =
+        let found: BTreeSet<(usize, u64)> =
             addresses(&self.imported.0, node).into_iter().filter_map(holder).collect();
         found.into_iter().collect()
     }
@@ -223,30 +223,26 @@ impl Watch {
         self.nodes[node.index()].launch(&self.stream)
     }
 
-    /// Adds a block of zeroed memory, which lives as long as this or what [`take_spares`](Self::take_spares) gives.
+    /// Adds a block of zeroed memory.
     pub fn spare(&mut self, bytes: u64) -> Result<usize, DriverError> {
         let memory = Memory::on_device(&self.owner, &self.device, bytes)?;
         self.blocks.push(Block { address: memory.address(), bytes });
-        self.spares.push(memory);
+        self.spares.push((self.blocks.len() - 1, memory));
         Ok(self.blocks.len() - 1)
     }
 
-    /// The memory of all blocks that were added. Nodes that were diverted to it use it for as long as they live.
-    pub fn take_spares(&mut self) -> Vec<Memory> {
-        std::mem::take(&mut self.spares)
+    /// The memory of a block that was added. Nodes that were diverted to it use it for as long as they live.
+    pub fn spare_memory(&self, block: usize) -> Option<Memory> {
+        let at = self.spares.binary_search_by_key(&block, |(spare, _)| *spare).ok()?;
+        Some(self.spares[at].1.clone())
     }
 
     /// Makes a node use other memory in place of what its parameters name, here and in what is arranged and applied from
     /// now on. None for what it was. False, and nothing changes, if its parameters do not name one of these places.
-    pub fn divert(
-        &mut self,
-        node: NodeId,
-        diversions: &[Diversion],
-    ) -> Result<bool, WatchError> {
+    pub fn divert(&mut self, node: NodeId, diversions: &[Diversion]) -> Result<bool, WatchError> {
         let named = addresses(&self.imported.0, node);
-        let names = |diversion: &Diversion| {
-            named.iter().any(|&address| diversion.of(address).is_some())
-        };
+        let names =
+            |diversion: &Diversion| named.iter().any(|&address| diversion.of(address).is_some());
         if !diversions.iter().all(names) {
             return Ok(false);
         }
@@ -367,7 +363,9 @@ impl Watch {
         }
         if bytes > 0 {
             // SAFETY: there is room for the marks, which are not touched before the wait.
-            unsafe { call!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), marks, bytes, stream)) }?;
+            unsafe {
+                call!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), marks, bytes, stream))
+            }?;
         }
         self.stream.synchronize()?;
         Ok(found)

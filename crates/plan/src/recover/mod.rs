@@ -80,10 +80,8 @@ pub trait Subject {
     /// Fills blocks with zeros.
     fn clear(&mut self, blocks: &[BlockId]) -> Result<(), Self::Error>;
     /// Which of these blocks do not hold those bytes, in the order of the list.
-    fn changed(
-        &mut self,
-        expected: &[(BlockId, &Self::Saved)],
-    ) -> Result<Vec<Change>, Self::Error>;
+    fn changed(&mut self, expected: &[(BlockId, &Self::Saved)])
+    -> Result<Vec<Change>, Self::Error>;
     /// Adds a block; `None` if there is no memory for it.
     fn spare(&mut self, bytes: u64) -> Result<Option<BlockId>, Self::Error>;
     /// Makes a node use other memory, from its next run on; none for what it was captured with. False, and nothing changes,
@@ -118,13 +116,7 @@ pub struct Limits {
 impl Default for Limits {
     /// Three samples, four rounds, 8 GiB of copies and 1 GiB for nodes to keep, nothing that was not seen.
     fn default() -> Self {
-        Self {
-            samples: 3,
-            rounds: 4,
-            saved_bytes: 8 << 30,
-            private_bytes: 1 << 30,
-            zeros: false,
-        }
+        Self { samples: 3, rounds: 4, saved_bytes: 8 << 30, private_bytes: 1 << 30, zeros: false }
     }
 }
 
@@ -161,6 +153,8 @@ pub struct Observed {
     pub writes: Vec<BlockId>,
     /// By place in `writes`: the bytes from the first that was seen to change to the last.
     pub spans: Vec<Range<u64>>,
+    /// Those of the blocks in `writes` of which it replaces every byte, whatever they held, in ascending order.
+    pub replaces: Vec<BlockId>,
     /// Blocks whose bytes its results depend on.
     pub reads: Vec<BlockId>,
     /// Blocks that it may read: they hold the same bytes on every input, so nothing could be exchanged.
@@ -284,8 +278,7 @@ fn attempt<S: Subject>(
         (0..bench.subject.nodes()).map(|n| bench.subject.name(NodeId(n))).collect();
     let mut private = Vec::new();
     if !stopped {
-        let found =
-            workspaces::privatise(&mut bench, limits, &histories, &mut observed, &names)?;
+        let found = workspaces::privatise(&mut bench, limits, &histories, &mut observed, &names)?;
         stopped = found.is_none();
         private = found.unwrap_or_default();
     }

@@ -44,8 +44,7 @@ fn rewrites<S: Subject>(
 ) -> Result<(), S::Error> {
     let shared = written(observed);
     let all: Vec<BlockId> = (0..bench.subject.blocks()).map(BlockId).collect();
-    let quiet: Vec<BlockId> =
-        all.iter().copied().filter(|block| !shared.contains(block)).collect();
+    let quiet: Vec<BlockId> = all.iter().copied().filter(|block| !shared.contains(block)).collect();
     bench.subject.clear(&quiet)?;
     let zeros = bench.subject.save(&quiet)?;
     histories.return_to(bench, &all, 0)?;
@@ -89,6 +88,7 @@ fn reads<S: Subject>(
             Trial { bench, histories, node, shared: &shared, seen: &mut observed[node.index()] };
         trial.repeat()?;
         if trial.seen.opaque.is_none() {
+            trial.overwrite()?;
             trial.exchange(limits)?;
         }
         trial.leave()?;
@@ -148,6 +148,27 @@ impl<S: Subject> Trial<'_, '_, S> {
         let blocks: BTreeSet<BlockId> = self.seen.writes.iter().chain(others).copied().collect();
         let blocks: Vec<BlockId> = blocks.into_iter().collect();
         self.histories.return_to(self.bench, &blocks, self.node.0)
+    }
+
+    /// Finds which of the blocks that it writes hold the same afterwards, whatever they held before.
+    fn overwrite(&mut self) -> Result<(), S::Error> {
+        let writes = self.seen.writes.clone();
+        self.put(&writes, Other::Sample(1))?;
+        let told = self.strange(&writes, self.node.0)?;
+        self.run()?;
+        let kept = self.strange(&writes, self.node.0 + 1)?;
+        let is_in =
+            |changes: &[Change], block: BlockId| changes.iter().any(|change| change.block == block);
+        // Every word must have been another one before, or nothing says that it was replaced.
+        self.seen.replaces = told
+            .iter()
+            .filter(|change| {
+                let whole = 0..self.bench.subject.bytes(change.block);
+                change.bytes == whole && !is_in(&kept, change.block)
+            })
+            .map(|change| change.block)
+            .collect();
+        self.back(&[])
     }
 
     /// Finds what it reads among blocks that others write.

@@ -203,14 +203,14 @@ impl<S: Subject> Trial<'_, '_, S> {
         }
         moving.reverse();
         // Nodes that may read what they cannot be told to read stay, and what they may have it from.
-        let unsure = (0..self.observed.len()).filter(|&at| {
+        let unsure = (0..self.observed.len()).rev().find(|&at| {
             let seen = &self.observed[at];
             let at = NodeId::from_index(at);
             let is_moving = moving.iter().any(|run| run.nodes.contains(&at));
             let unknown = matches!(seen.opaque, Some(Opaque::NotRepeatable | Opaque::NotExamined));
             !is_moving && (unknown || seen.assumed.contains(&self.block))
         });
-        if let Some(last) = unsure.last() {
+        if let Some(last) = unsure {
             let before = moving.len();
             moving.retain(|run| *run.all.start() as usize > last);
             alone &= moving.len() == before;
@@ -286,12 +286,7 @@ impl<S: Subject> Trial<'_, '_, S> {
 
     /// The memory as the first sample has it before the run, but a block as another sample has the watched one there; zeros
     /// for the number after the last sample's.
-    fn stand_before(
-        &mut self,
-        run: &Run,
-        sample: usize,
-        block: BlockId,
-    ) -> Result<(), S::Error> {
+    fn stand_before(&mut self, run: &Run, sample: usize, block: BlockId) -> Result<(), S::Error> {
         let first = *run.all.start();
         let shared: BTreeSet<BlockId> =
             self.observed.iter().flat_map(|seen| seen.writes.iter().copied()).collect();
@@ -469,7 +464,7 @@ impl Observed {
             self.writes.insert(place, *own);
             self.spans.insert(place, start - bytes.start..end.saturating_sub(bytes.start));
         }
-        for blocks in [&mut self.reads, &mut self.assumed] {
+        for blocks in [&mut self.reads, &mut self.assumed, &mut self.replaces] {
             blocks.iter_mut().filter(|read| *read == block).for_each(|read| *read = *own);
             blocks.sort_unstable();
         }
