@@ -67,7 +67,7 @@ pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
 pub use foreign::{
-    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, EditError, Edited,
+    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, Diversion, EditError, Edited,
     ForeignExec, ImportError, Imported, LaunchError, Parameter, ReadOnly, Saved, Unjoined, Watch,
     WatchError,
 };

@@ -77,6 +77,7 @@ pub(crate) const DRIVER: &[&str] = &[
 pub(crate) const FOREIGN: &[&str] = &[
     "cuFuncGetName",
     "cuGraphDebugDotPrint",
+    "cuGraphDestroyNode",
     "cuGraphEventRecordNodeGetEvent",
     "cuGraphEventWaitNodeGetEvent",
     "cuGraphGetEdges_v2",

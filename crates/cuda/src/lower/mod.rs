@@ -195,7 +195,8 @@ fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
     let (mut written, mut is_opaque) = (FxHashSet::default(), false);
     for id in graph.node_ids() {
         match graph.effects(id) {
-            Effects::Unknown => is_opaque = true,
+            // What was observed holds for the inputs that were tried; waiting costs little.
+            Effects::Observed(_) | Effects::Unknown => is_opaque = true,
             Effects::Known(operands) => {
                 let writes = operands.into_iter().filter(|(_, access)| access.writes());
                 let buffers = writes.map(|(region, _)| region.buffer);
