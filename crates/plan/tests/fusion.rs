@@ -216,7 +216,8 @@ fn what_is_read_repeated_is_computed_anew_where_that_is_little_work() {
         exps.unwrap().into()
     };
     let (one, two) = (&["a+add(X Z Y)"][..], &["a(X t)", "add(Z t Y)"][..]);
-    let cases: [(Arc<Expr>, &[u64], &[u64], &[&str]); 9] = [
+    type Case<'a> = (Arc<Expr>, &'a [u64], &'a [u64], &'a [&'a str]);
+    let cases: [Case<'_>; 9] = [
         // Rows, columns, both, with further axes.
         (plain(), &[6], &[4, 6], one),
         (plain(), &[4, 1], &[4, 6], one),
