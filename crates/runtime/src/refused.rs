@@ -4,7 +4,6 @@
 //! In: a graph as data, its schedule, and where the memory lies that is to be bound to its buffers. Nothing is known of the
 //! device. O(nodes + edges + bindings log bindings), and what the checker takes.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use phonograph_graph::{
@@ -75,22 +74,41 @@ pub fn check_graph(graph: &ComputeGraph, schedule: &Schedule) -> Result<(), Refu
 /// way.
 ///
 /// # Errors
-/// [`Refused::Race`].
+/// [`Refused::Race`] with the first races, from the outside in and in the order of nodes.
+///
+/// ```
+/// use phonograph_graph::{GraphBuilder, NodeKind};
+/// use phonograph_runtime::refused::{Refused, check_races};
+///
+/// let mut body = GraphBuilder::new().with_auto_infer_edges(false);
+/// let x = body.alloc_buffer("x", 64);
+/// body.add_kernel("write", 1, 1, 0).outputs([x]).finish();
+/// body.add_kernel("read", 1, 1, 0).inputs([x]).finish();
+/// let mut b = GraphBuilder::new();
+/// b.add("inner", NodeKind::Child(Box::new(body.build()?)));
+///
+/// let refused = check_races(&b.build()?).unwrap_err();
+/// let Refused::Race { inside, races } = refused else { panic!("no edge is between them") };
+/// assert_eq!((inside.to_string().as_str(), races.len()), ("n0 (inner)", 1));
+/// # Ok::<(), phonograph_graph::GraphError>(())
+/// ```
 pub fn check_races(graph: &ComputeGraph) -> Result<(), Refused> {
-    let mut left = VecDeque::from([(graph, NodePath::default())]);
-    while let Some((graph, inside)) = left.pop_front() {
+    let mut rest = vec![(NodePath::default(), graph)];
+    while let Some((inside, graph)) = rest.pop() {
         let races = races(graph);
         if !races.is_empty() {
             return Err(Refused::Race { inside, races });
         }
+        let first = rest.len();
         for id in graph.node_ids() {
             let node = graph.node(id);
             for inner in node.kind.inner_graphs() {
                 let mut path = inside.clone();
                 path.0.push((id, node.name.to_string()));
-                left.push_back((inner, path));
+                rest.push((path, inner));
             }
         }
+        rest[first..].reverse();
     }
     Ok(())
 }
@@ -98,9 +116,9 @@ pub fn check_races(graph: &ComputeGraph) -> Result<(), Refused> {
 /// Where memory lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// The allocation that it is a part of, told from all others that live.
-    pub allocation: usize,
-    /// Its first byte: an address, or a place in the allocation, which is then aligned to whatever a buffer may ask for.
+    /// What `start` counts in: memory of two spaces has no byte in common.
+    pub space: usize,
+    /// Its first byte: an address, or a place in an allocation, which is then aligned to whatever a buffer may ask for.
     pub start: u64,
     /// How many there are.
     pub bytes: u64,
@@ -157,12 +175,12 @@ pub fn check_bindings<'m, M>(
 /// Two spans that overlap, the later one first. O(n log n).
 fn first_overlap(spans: &[Span]) -> Option<(usize, usize)> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
-    order.sort_by_key(|&at| (spans[at].allocation, spans[at].start, at));
+    order.sort_by_key(|&at| (spans[at].space, spans[at].start, at));
     // What overlaps anything overlaps the one before it whose end lies furthest.
     let mut furthest: Option<usize> = None;
     let mut clash = None;
     for at in order {
-        let same = furthest.filter(|&other| spans[other].allocation == spans[at].allocation);
+        let same = furthest.filter(|&other| spans[other].space == spans[at].space);
         if let Some(other) = same.filter(|&other| spans[at].start < spans[other].end()) {
             let pair = (at.max(other), at.min(other));
             clash = Some(clash.map_or(pair, |known: (usize, usize)| known.min(pair)));
@@ -183,14 +201,13 @@ mod tests {
         arbtest::arbtest(|u| {
             let count = u.int_in_range(0..=8)?;
             let mut span = || {
-                let allocation = u.int_in_range(0..=1)?;
+                let space = u.int_in_range(0..=1)?;
                 let (start, bytes) = (u.int_in_range(0..=20)?, u.int_in_range(0..=6)?);
-                Ok(Span { allocation, start, bytes })
+                Ok(Span { space, start, bytes })
             };
             let spans = (0..count).map(|_| span()).collect::<Result<Vec<_>, _>>()?;
-            let meet = |a: &Span, b: &Span| {
-                a.allocation == b.allocation && a.start < b.end() && b.start < a.end()
-            };
+            let meet =
+                |a: &Span, b: &Span| a.space == b.space && a.start < b.end() && b.start < a.end();
             let all = (0..count).flat_map(|at| (0..at).map(move |earlier| (at, earlier)));
             let expected = all.filter(|&(at, earlier)| meet(&spans[at], &spans[earlier])).min();
             let found = first_overlap(&spans);

@@ -78,8 +78,8 @@ impl Memory {
 
     /// Where it lies in wgpu's buffer, which is aligned to anything.
     pub(crate) fn span(&self) -> Span {
-        let allocation = Arc::as_ptr(&self.inner) as usize;
-        Span { allocation, start: self.offset, bytes: self.bytes }
+        let space = Arc::as_ptr(&self.inner) as usize;
+        Span { space, start: self.offset, bytes: self.bytes }
     }
 
     pub(crate) fn belongs_to(&self, owner: &Arc<Gpu>) -> bool {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cudarc::driver::sys::CUresult;
 use phonograph_cuda::{Bindings, Cuda, Exec, Function};
 use phonograph_graph::{
     BufferId, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel, ReduceOp,
@@ -11,7 +12,7 @@ use phonograph_graph::{
 use phonograph_kernels::cuda::Place;
 
 pub use self::cuda as device;
-pub use crate::shared_case::{Case, Machine, check, tensor};
+pub use crate::shared_case::{Case, Machine, add_one, check, tensor, view};
 
 /// Waits until no other test uses the device, and keeps it until the test's thread ends: while one test records, the driver
 /// refuses what another one does, and breaks the recording.
@@ -80,6 +81,12 @@ impl Machine for Cuda {
 pub fn place(all: bool) -> Place<'static> {
     let indirect: &dyn Fn(usize) -> bool = if all { &|_| true } else { &|_| false };
     Place { number: 0, weak_edges: all, indirect }
+}
+
+/// That the driver did it.
+#[track_caller]
+pub fn expect(result: CUresult) {
+    assert_eq!(result, CUresult::CUDA_SUCCESS);
 }
 
 /// A reduction of `extents` with as much work before and after it as there can be: several inputs and outputs, scalars and

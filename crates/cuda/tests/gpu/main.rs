@@ -1,18 +1,24 @@
 //! The backend on a device; without one, each test says why it is skipped. Expressions are also run on the host, and all
 //! generated code is compiled where there is NVRTC.
 
+mod adopted;
 mod bits;
+mod captures;
 mod case;
 mod compile;
+mod devices;
 #[path = "../../../runtime/tests/graphs/every_node.rs"]
 mod every_node;
 mod foreign;
 mod handles;
 mod host;
+mod kernels;
 mod nodes;
 mod profile;
 mod record;
+mod refusals;
 mod replay;
 #[path = "../../../runtime/tests/graphs/case.rs"]
 mod shared_case;
+mod slots;
 mod watch;

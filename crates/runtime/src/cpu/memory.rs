@@ -141,10 +141,10 @@ impl Memory {
             && other.offset < end(self)
     }
 
-    /// Where it lies, by address.
+    /// Where it lies, by address; memory of no bytes may have one that others have as well.
     pub(super) fn span(&self) -> Span {
-        let allocation = Arc::as_ptr(&self.allocation) as usize;
-        Span { allocation, start: self.start() as usize as u64, bytes: self.bytes }
+        let space = Arc::as_ptr(&self.allocation) as usize;
+        Span { space, start: self.start() as usize as u64, bytes: self.bytes }
     }
 
     /// Number of elements of type `T`.

@@ -1,6 +1,10 @@
 //! One graph with its data, run on the CPU and on a GPU. Names no backend; the tests of each include it.
 
-use phonograph_graph::{BufferId, BufferRole, ComputeGraph, DType, GraphBuilder, Schedule, View};
+use std::sync::Arc;
+
+use phonograph_graph::{
+    BufferId, BufferRole, ComputeGraph, DType, Expr, GraphBuilder, Schedule, View,
+};
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::cpu::{Bindings, Cpu};
 
@@ -85,8 +89,17 @@ pub fn check(machine: &mut impl Machine, case: &Case) {
     }
 }
 
+/// A dense view of f32 of a whole buffer.
+pub fn view(buffer: BufferId, extents: &[u64]) -> View {
+    View::contiguous(buffer, DType::F32, extents).unwrap()
+}
+
+/// x + 1.
+pub fn add_one() -> Arc<Expr> {
+    Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0))).unwrap().into()
+}
+
 /// A tensor of f32 in an external buffer of its own.
 pub fn tensor(b: &mut GraphBuilder, name: &str, extents: &[u64]) -> View {
-    let buffer = b.external_buffer(name, 4 * extents.iter().product::<u64>() as usize);
-    View::contiguous(buffer, DType::F32, extents).unwrap()
+    view(b.external_buffer(name, 4 * extents.iter().product::<u64>() as usize), extents)
 }

@@ -1,22 +1,12 @@
 //! Every kind of node that every GPU runs, against the CPU backend: bit for bit, since none of it rounds. Names no backend; the
 //! tests of each include it.
 
-use std::sync::Arc;
-
 use phonograph_graph::{
     BufferId, Condition, ConditionalKind, DType, Edge, EdgeData, Expr, Extent, GraphBuilder,
     MemcpyDir, MemcpyNode, MemsetNode, NodeKind, Pitched, Region, Target, View,
 };
 
-use crate::case::{Case, Machine, check, device};
-
-pub fn view(buffer: BufferId, extents: &[u64]) -> View {
-    View::contiguous(buffer, DType::F32, extents).unwrap()
-}
-
-pub fn add_one() -> Arc<Expr> {
-    Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0))).unwrap().into()
-}
+use crate::case::{Case, Machine, add_one, check, device, view};
 
 #[test]
 fn an_expression_runs() {

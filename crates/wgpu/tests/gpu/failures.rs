@@ -1,8 +1,6 @@
 //! What goes wrong on a device: told as what it is, with the node or the step, by whatever is asked; no panic, no wait for ever.
 
-use std::sync::Arc;
-
-use crate::case::gpu;
+use crate::case::{add_one, gpu};
 use phonograph_graph::{
     Access, Arg, BufferId, ComputeGraph, Condition, ConditionalKind, DType, Expr, GraphBuilder,
     LibraryKernel, Schedule, View,
@@ -11,10 +9,6 @@ use phonograph_wgpu::{
     Bindings, Exec, GpuError, InstantiateError, Memory, MemoryError, ReplayError, Shader, Stage,
     Wgpu,
 };
-
-fn add_one() -> Arc<Expr> {
-    Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0))).unwrap().into()
-}
 
 /// `x += 1`, `kernels` times.
 fn chain(kernels: usize) -> ComputeGraph {

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::case::{Case, check, gpu};
-use crate::every_node::{add_one, view};
+use crate::case::{Case, add_one, check, gpu, view};
 use phonograph_graph::{
     Access, Arg, Buffer, BufferId, BufferRole, DType, EventId, Expr, Extent, GraphBuilder,
     LibraryKernel, MemcpyDir, MemsetNode, Pitched, Region, Schedule, Space, Target, View,
