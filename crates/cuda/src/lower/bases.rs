@@ -5,6 +5,7 @@
 
 use phonograph_graph::{Buffer, BufferId, BufferRole, ComputeGraph, Space};
 use phonograph_runtime::refused::check_bindings;
+use rustc_hash::FxHashMap;
 
 use super::Lowering;
 use super::scope::Scope;

@@ -1,10 +1,7 @@
 //! The kinds of nodes that not every GPU runs, against the CPU backend.
 
 use phonograph_cuda::{Bindings, Stream};
-use phonograph_graph::{
-    Access, BufferId, DType, Edge, EdgeData, EventId, Extent, GraphBuilder, MemcpyDir, MemcpyNode,
-    MemsetNode, NodeKind, Pitched, Region, Schedule, Target,
-};
+use phonograph_graph::{Access, BufferId, DType, EventId, GraphBuilder, Region, Schedule};
 use phonograph_runtime::cpu::kernels::Param;
 
 use crate::case::{Case, add_one, check, cuda, view};

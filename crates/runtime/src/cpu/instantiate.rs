@@ -16,8 +16,8 @@ use thiserror::Error;
 
 use super::event::Event;
 use super::exec::{
-    ConditionValue, Exec, NodePath, Op, Part, PointerSlot, Run, RunId, Runs, ScalarSlot, Task, Use,
-    Work, WorkerScratch,
+    ConditionValue, Exec, Op, Part, PointerSlot, Run, RunId, Runs, ScalarSlot, Task, Use, Work,
+    WorkerScratch,
 };
 use super::kernels::{PrepareError, Prepared, Registry, ScalarSource};
 use super::memory::{Allocation, DeviceToken, Memory, OutOfMemory};
