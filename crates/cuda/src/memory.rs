@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys::CU_MEMHOSTALLOC_DEVICEMAP;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
 use phonograph_runtime::cpu::kernels::Element;
+use phonograph_runtime::refused::Span;
 
 use crate::adopted::{self, Identity, StaleMemory};
 use crate::captures::relaxed;
@@ -236,6 +237,11 @@ impl Memory {
     /// Whether both handles are of the same memory.
     pub fn same_as(&self, other: &Memory) -> bool {
         self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
+    }
+
+    /// Where it lies. Addresses tell, so all memory is of one space.
+    pub(crate) fn span(&self) -> Span {
+        Span { space: 0, start: self.address(), bytes: self.bytes }
     }
 
     /// Whether there is a byte that both handles are of. Memory of no bytes counts as one. Addresses tell, since those of all

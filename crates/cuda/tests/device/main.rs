@@ -7,6 +7,8 @@ mod branches;
 mod fault_points;
 #[path = "../../../runtime/tests/device/faults.rs"]
 mod faults;
+#[path = "../../../runtime/tests/device/hosts.rs"]
+mod hosts;
 #[path = "../../../runtime/tests/device/keeping.rs"]
 mod keeping;
 #[path = "../../../runtime/tests/device/kinds.rs"]

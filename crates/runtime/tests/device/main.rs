@@ -29,6 +29,7 @@ mod behaviours;
 mod branches;
 mod fault_points;
 mod faults;
+mod hosts;
 mod keeping;
 mod kinds;
 mod modes;
