@@ -4,6 +4,7 @@
 //! which is borrowed exclusively meanwhile, by copies that wait for all work on the device: no reader sees half of what
 //! a replay writes, and no host function runs on bytes that are being replaced.
 
+use std::any::Any;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ struct Allocation {
     address: u64,
     bytes: u64,
     on_host: bool,
+    /// What memory of somebody else's is kept by; it is not freed here.
+    keep: Option<Box<dyn Any + Send + Sync>>,
     /// The launches that touched it last.
     uses: Uses,
 }
@@ -95,6 +98,7 @@ impl Memory {
             address,
             bytes,
             on_host: false,
+            keep: None,
             uses: Uses::default(),
         });
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
@@ -121,8 +125,24 @@ impl Memory {
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
         let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        let uses = Uses::default();
-        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host: true, uses }))
+        let (keep, uses) = (None, Uses::default());
+        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host: true, keep, uses }))
+    }
+
+    /// Memory of a device that is somebody else's.
+    ///
+    /// # Safety
+    /// So many bytes are there, in reach of the device, for as long as `keep` lives.
+    pub(crate) unsafe fn foreign(
+        owner: &Arc<Owner>,
+        device: &Device,
+        address: u64,
+        bytes: u64,
+        keep: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        let (device, owner, keep, uses) =
+            (device.clone(), owner.clone(), Some(keep), Uses::default());
+        Self::whole(Allocation { device, owner, address, bytes, on_host: false, keep, uses })
     }
 
     fn whole(allocation: Allocation) -> Self {
@@ -335,6 +355,9 @@ impl Memory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.keep.is_some() {
+            return;
+        }
         let current = self.device.enter();
         // SAFETY: the allocation is this value's own. Whatever runs on it holds a handle until it is complete, so nothing
         // uses it any more.
