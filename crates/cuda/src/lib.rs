@@ -37,6 +37,7 @@ mod error;
 mod exec;
 mod foreign;
 mod graph;
+mod launch;
 mod loader;
 mod lower;
 mod memory;

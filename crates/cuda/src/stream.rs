@@ -46,6 +46,7 @@ impl Stream {
     }
 
     /// The driver's handle, for other users of the driver. Valid for as long as this stream.
+    #[inline]
     pub fn handle(&self) -> CUstream {
         self.0.handle
     }
@@ -60,6 +61,7 @@ impl Stream {
     }
 
     /// Whether both handles are of the same stream.
+    #[inline]
     pub(crate) fn is(&self, other: &Stream) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

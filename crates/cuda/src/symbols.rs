@@ -33,6 +33,7 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuGetErrorName",
     "cuGetErrorString",
     "cuGraphAddDependencies_v2",
+    "cuGraphAddKernelNode_v2",
     "cuGraphAddNode_v2",
     "cuGraphChildGraphNodeGetGraph",
     "cuGraphConditionalHandleCreate",

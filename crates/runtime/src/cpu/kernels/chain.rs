@@ -1,17 +1,17 @@
 //! Chains of f32 operations, each on the result of the one before, kept in registers.
 //!
-//! In: a start and links, each an operation with another operand, a block or one number. Out: a block. 64 elements at
+//! In: a start and links, each an operation with another operand, a block or one number. Out: a block. 96 elements at
 //! a time go through all links, so that only the operands are read and the last result is written: less than half the
-//! time of a loop for each operation. Choosing an operation costs a jump for each 64 elements.
+//! time of a loop for each operation. Choosing an operation costs a jump for each 96 elements.
 //!
-//! Written twice: with the instructions of AVX2, of which eight registers hold the 64 results, and plainly. Both do the
+//! Written twice: with the instructions of AVX2, of which twelve registers hold the 96 results, and plainly. Both do the
 //! same IEEE operations and give the same bits.
 
 use super::chains::{LinkOp, MAX_LINKS};
 use super::simd::Level;
 
 /// Elements that go through all links together.
-const STRIP: usize = 64;
+const STRIP: usize = 96;
 
 /// Runs a chain over `n` elements: `(dst, start, links, n)`.
 ///
@@ -110,12 +110,17 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     pub unsafe fn run(dst: *mut f32, start: *const f32, links: &[Link], n: usize) {
         const WIDE: usize = STRIP / LANES;
+        const HALF: usize = WIDE / 2;
         let mut at = 0;
         // SAFETY: the caller's promise: all parts are within the `n` elements.
         unsafe {
             while at + WIDE * LANES <= n {
                 strip::<WIDE>(dst, start, links, at);
                 at += WIDE * LANES;
+            }
+            while at + HALF * LANES <= n {
+                strip::<HALF>(dst, start, links, at);
+                at += HALF * LANES;
             }
             while at + LANES <= n {
                 strip::<1>(dst, start, links, at);
