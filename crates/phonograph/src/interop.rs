@@ -41,7 +41,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use crate::context::ExecutionContext;
-use crate::cuda::cudarc::driver::sys::{CUgraph, CUgraphExec, CUstream};
+use crate::cuda::cudarc::driver::sys::{CUdeviceptr, CUgraph, CUgraphExec, CUstream};
 use crate::cuda::{self, CudaBackend, RawGraph};
 use crate::graph::{
     Access, Arg, BufferId, DEFAULT_ALIGN, KernelConfig, KernelNode, KernelRef, NodeKind, View,
