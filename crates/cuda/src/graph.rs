@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
     CUgraphNodeType, CUresult, cuGraphLaunch,
 };
 
+use crate::captures::relaxed;
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::stream::Stream;
@@ -183,6 +184,7 @@ impl Executable {
             Refused { error, verdict, node: ptr::null_mut() }
         };
         let _current = graph.device.enter().map_err(refuse)?;
+        let _relaxed = relaxed().map_err(refuse)?;
         let mut handle = ptr::null_mut();
         let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
         params.flags = flags;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags};
 
+use crate::captures::relaxed;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 
@@ -74,6 +75,7 @@ impl Stream {
     /// Waits until everything on it is complete.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         let _current = self.0.device.enter()?;
+        let _relaxed = relaxed()?;
         // SAFETY: the stream lives.
         unsafe { call!(cuStreamSynchronize(self.0.handle)) }
     }
@@ -118,19 +120,24 @@ unsafe impl Sync for EventInner {}
 impl Event {
     /// An event that stands for nothing yet; waiting for it returns at once.
     pub fn new(device: &Device) -> Result<Self, DriverError> {
-        Self::with_flags(device, 0)
+        // Without time stamps recording is cheaper.
+        Self::with_flags(device, CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
     }
 
     /// As [`new`](Self::new), but a thread that waits for it sleeps until it is woken, where others spin.
     pub fn waited_for_asleep(device: &Device) -> Result<Self, DriverError> {
-        Self::with_flags(device, CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        Self::with_flags(device, flags | CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
+    }
+
+    /// An event that tells when it was recorded.
+    pub(crate) fn with_time(device: &Device) -> Result<Self, DriverError> {
+        Self::with_flags(device, CUevent_flags::CU_EVENT_DEFAULT as u32)
     }
 
     fn with_flags(device: &Device, flags: u32) -> Result<Self, DriverError> {
         let _current = device.enter()?;
         let mut handle = ptr::null_mut();
-        // Without time stamps recording is cheaper, and nothing here measures with events.
-        let flags = flags | CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: a context is current.
         unsafe { call!(cuEventCreate(&mut handle, flags)) }?;
         Ok(Self(Arc::new(EventInner { handle, device: device.clone() })))
@@ -171,6 +178,7 @@ impl Event {
     /// Waits until what it stands for is complete.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         let _current = self.0.device.enter()?;
+        let _relaxed = relaxed()?;
         // SAFETY: the event lives.
         unsafe { call!(cuEventSynchronize(self.0.handle)) }
     }

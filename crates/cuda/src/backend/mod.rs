@@ -32,6 +32,7 @@ use phonograph_runtime::streams::{
 use rustc_hash::FxHashMap;
 
 use crate::bindings::Bindings;
+use crate::captures::Capturing;
 use crate::cuda::Cuda;
 use crate::error::DriverError;
 use crate::graph::Graph;
@@ -70,7 +71,7 @@ pub struct CudaBackend {
     kernels: FxHashMap<String, Function>,
     /// Made when first used.
     streams: BTreeMap<PooledStreamId, Stream>,
-    open: BTreeMap<PooledStreamId, Open>,
+    open: BTreeMap<PooledStreamId, (Capturing, Open)>,
     /// The stream that began the recording that a stream is in.
     members: BTreeMap<PooledStreamId, PooledStreamId>,
     launches: Launches,
@@ -268,7 +269,8 @@ impl Backend for CudaBackend {
         let parts = parts(op, Step::Prepare)?;
         let bindings = bindings(&self.hosts, &self.kernels, op.kind, &parts);
         let schedule = Schedule::sequential(&graph);
-        let exec = crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings);
+        let exec =
+            crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings, false);
         Ok(CudaOperation(shared(exec.map_err(at(Step::Prepare))?, Registry::new())))
     }
 
@@ -320,8 +322,9 @@ impl Backend for CudaBackend {
 
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
         let stream = self.stream(on).map_err(at(Step::Begin))?;
+        let capturing = Capturing::open_ended();
         capture::begin(&stream).map_err(at(Step::Begin))?;
-        self.open.insert(on, Open::default());
+        self.open.insert(on, (capturing, Open::default()));
         self.members.insert(on, on);
         Ok(())
     }
@@ -330,7 +333,7 @@ impl Backend for CudaBackend {
         let stream = self.stream(on).map_err(at(Step::Record))?;
         let position = Self::position(&stream)?;
         let open = self.members.get(&on).and_then(|origin| self.open.get_mut(origin));
-        let Some(Open { recorded, slots }) = open else {
+        let Some((_, Open { recorded, slots })) = open else {
             return Err(BackendError::new(Step::Record, "nobody here began this capture"));
         };
         let own = op.slots.iter().map(|slot| {
@@ -351,7 +354,7 @@ impl Backend for CudaBackend {
     fn end(&mut self, on: PooledStreamId) -> Result<CudaRecording, BackendError> {
         self.members.retain(|_, origin| *origin != on);
         let open = self.open.remove(&on);
-        let open =
+        let (_capturing, open) =
             open.ok_or_else(|| BackendError::new(Step::End, "the stream does not record"))?;
         let stream = self.stream(on).map_err(at(Step::End))?;
         let graph = capture::end(&stream).map_err(at(Step::End))?;

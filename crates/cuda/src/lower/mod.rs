@@ -31,6 +31,7 @@ use phonograph_runtime::cpu::{NodePath, first_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
 use crate::cublas::Handle;
 use crate::cuda::Kernels;
@@ -42,6 +43,7 @@ use crate::launch::Launch;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{Turn, Uses};
+use crate::profile::Split;
 use crate::stream::Event;
 
 pub(crate) use product::Blas;
@@ -59,11 +61,13 @@ pub(crate) struct Target<'a> {
     pub everything: &'a Arc<Uses>,
 }
 
+/// With `timed` the nodes run one after another, and events are recorded between them.
 pub(crate) fn instantiate(
     target: Target<'_>,
     graph: &ComputeGraph,
     schedule: &Schedule,
     bindings: &Bindings<'_>,
+    timed: bool,
 ) -> Result<Exec, InstantiateError> {
     check_graph(graph, schedule)?;
     let device = &target.devices[0];
@@ -98,6 +102,7 @@ pub(crate) fn instantiate(
         changeable: false,
         has_priorities: false,
         allocated: Vec::new(),
+        split: if timed { Some(Split::begin(device, driver_graph.handle())?) } else { None },
     };
     let bases = lowering.bind(graph)?;
     let slots = (0..graph.slots().len()).map(SlotId::from_index).collect();
@@ -135,7 +140,11 @@ pub(crate) fn instantiate(
     let unbound = slots.filter(|(_, slot)| slot.bound.is_none()).map(|(&buffer, _)| buffer);
     let (written, is_opaque) = touched(graph);
     let front = Front { executable, turn: Turn::default(), pending: true };
+    let given = bindings.memory.iter().map(|&(buffer, memory)| (buffer, memory));
+    let adopted = Adopted::new(graph, given, !lowering.pointer_slots.is_empty());
     Ok(Exec {
+        adopted,
+        split: lowering.split,
         unbound: unbound.collect(),
         changed: Vec::new(),
         retired: Vec::new(),
@@ -186,7 +195,8 @@ fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
     let (mut written, mut is_opaque) = (FxHashSet::default(), false);
     for id in graph.node_ids() {
         match graph.effects(id) {
-            Effects::Unknown => is_opaque = true,
+            // What was observed holds for the inputs that were tried; waiting costs little.
+            Effects::Observed(_) | Effects::Unknown => is_opaque = true,
             Effects::Known(operands) => {
                 let writes = operands.into_iter().filter(|(_, access)| access.writes());
                 let buffers = writes.map(|(region, _)| region.buffer);
@@ -224,6 +234,8 @@ struct Lowering<'a> {
     has_priorities: bool,
     /// Buffers that allocation nodes made and no node has freed.
     allocated: Vec<BufferId>,
+    /// What times the nodes of the outermost graph.
+    split: Option<Split>,
 }
 
 impl<'a> Lowering<'a> {
@@ -251,9 +263,33 @@ impl<'a> Lowering<'a> {
             for from in reuse.get(&id).into_iter().flatten() {
                 scope.ends[from.index()].iter().for_each(|&end| after.push_full(end));
             }
-            scope.ends[id.index()] = self.node(scope, id, &after)?;
+            let outermost = scope.place == Place::Outermost;
+            match self.split.as_ref().filter(|_| outermost) {
+                None => scope.ends[id.index()] = self.node(scope, id, &after)?,
+                Some(split) => {
+                    // One after another is an order that keeps every other.
+                    let ends = self.node(scope, id, &split.after())?;
+                    self.time(scope, id, &ends)?;
+                    scope.ends[id.index()] = ends;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Records an event after a node.
+    fn time(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        ends: &SmallVec<[CUgraphNode; 1]>,
+    ) -> Result<(), InstantiateError> {
+        let Some(split) = &mut self.split else { return Ok(()) };
+        let takes_time = !matches!(
+            scope.graph.node(id).kind,
+            NodeKind::Empty | NodeKind::EventRecord(_) | NodeKind::EventWait(_)
+        );
+        split.passed(scope.driver, id, ends, takes_time).map_err(scope.refused(id))
     }
 
     /// Lowers one node; gives the driver's nodes whose completion is its own.
