@@ -4,6 +4,7 @@
 //! which is borrowed exclusively meanwhile, by copies that wait for all work on the device: no reader sees half of what
 //! a replay writes, and no host function runs on bytes that are being replaced.
 
+use std::any::Any;
 use std::fmt;
 use std::ptr;
 use std::sync::{Arc, Weak};
@@ -59,6 +60,8 @@ struct Allocation {
     on_host: bool,
     /// Of memory that somebody else allocated: what it was then.
     adopted: Option<Identity>,
+    /// What memory of somebody else's is kept by; it is not freed here.
+    keep: Option<Box<dyn Any + Send + Sync>>,
     /// The launches that touched it last.
     uses: Uses,
 }
@@ -124,6 +127,7 @@ impl Memory {
             bytes,
             on_host: false,
             adopted: None,
+            keep: None,
             uses: Uses::default(),
         });
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
@@ -151,8 +155,39 @@ impl Memory {
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
         let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        let (on_host, adopted, uses) = (true, None, Uses::default());
-        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host, adopted, uses }))
+        Ok(Self::whole(Allocation {
+            device,
+            owner,
+            address,
+            bytes,
+            on_host: true,
+            adopted: None,
+            keep: None,
+            uses: Uses::default(),
+        }))
+    }
+
+    /// Part of an allocation that somebody else made, and whatever keeps it from being freed.
+    ///
+    /// # Safety
+    /// So many bytes are there, in reach of the device, for as long as `keep` lives.
+    pub(crate) unsafe fn foreign(
+        owner: &Arc<Owner>,
+        device: &Device,
+        address: u64,
+        bytes: u64,
+        keep: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self::whole(Allocation {
+            device: device.clone(),
+            owner: owner.clone(),
+            address,
+            bytes,
+            on_host: false,
+            adopted: None,
+            keep: Some(keep),
+            uses: Uses::default(),
+        })
     }
 
     /// A whole allocation of a device that somebody else made and frees.
@@ -164,6 +199,7 @@ impl Memory {
             bytes: identity.bytes,
             on_host: false,
             adopted: Some(identity),
+            keep: None,
             uses: Uses::default(),
         })
     }
@@ -411,7 +447,7 @@ impl Memory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.adopted.is_some() {
+        if self.adopted.is_some() || self.keep.is_some() {
             return; // Whoever allocated it frees it.
         }
         let current = self.device.enter();

@@ -76,7 +76,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Start`] says what this machine lacks.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cuda-api")]
     pub fn cuda(ordinal: u32) -> Result<Self> {
         let cuda = crate::cuda::Cuda::on(&[ordinal]).map_err(|e| Error::Start(e.to_string()))?;
         Self::on(crate::cuda::CudaBackend::new(cuda), STREAMS)
@@ -229,7 +229,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// The logical stream.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cuda-api")]
     pub fn id(&self) -> LogicalStreamId {
         self.on
     }

@@ -16,6 +16,8 @@ mod kinds;
 mod modes;
 #[path = "../../../runtime/tests/device/random_device.rs"]
 mod random_device;
+#[path = "../../../runtime/tests/device/raw.rs"]
+mod raw;
 mod recorded;
 #[path = "../../../runtime/tests/device/refusals.rs"]
 mod refusals;

@@ -34,6 +34,7 @@ mod keeping;
 mod kinds;
 mod modes;
 mod random_device;
+mod raw;
 mod refusals;
 mod shared_device;
 mod sharing;
