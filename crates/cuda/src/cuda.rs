@@ -7,6 +7,7 @@ use phonograph_kernels::cuda::ENTRY;
 use phonograph_runtime::cpu::kernels::Element;
 use rustc_hash::FxHashMap;
 
+use crate::adopted::Foreign;
 use crate::bindings::{Bindings, InstantiateError};
 use crate::cache::KernelCache;
 use crate::device::{Device, DeviceError};
@@ -58,6 +59,7 @@ pub struct Cuda {
     kernels: Kernels,
     blas: Blas,
     owner: Arc<Owner>,
+    pub(crate) foreign: Foreign,
     stream: Stream,
     order: Order,
 }
@@ -97,6 +99,7 @@ impl Cuda {
             kernels: Kernels { cache: KernelCache::of_user(), loaded: FxHashMap::default() },
             blas: Blas::new(),
             owner: Arc::new(Owner),
+            foreign: Foreign::default(),
             order: Order::default(),
         })
     }
@@ -188,7 +191,18 @@ impl Cuda {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
-        let mut exec = lower::instantiate(self.target(), graph, schedule, bindings)?;
+        self.instantiate_as(graph, schedule, bindings, false)
+    }
+
+    /// With `timed` the nodes run one after another, and events are recorded between them.
+    pub(crate) fn instantiate_as(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        bindings: &Bindings<'_>,
+        timed: bool,
+    ) -> Result<Exec, InstantiateError> {
+        let mut exec = lower::instantiate(self.target(), graph, schedule, bindings, timed)?;
         // The first launch follows this as launches follow one another.
         exec.front.turn = self.order.follow(&self.stream, &[exec.itself()])?;
         exec.front.executable.upload(&self.stream)?;
@@ -213,6 +227,7 @@ impl Cuda {
     ///
     /// # Errors
     /// [`ReplayError`] for what is found before the launch; what a node could not do is said by [`finish`](Self::finish).
+    #[inline]
     pub fn launch(&mut self, exec: &mut Exec, stream: &Stream) -> Result<(), ReplayError> {
         if exec.front.pending || !self.order.continues(exec.front.turn, stream) {
             self.prepare(exec, stream)?;
@@ -232,6 +247,10 @@ impl Cuda {
             exec.last = Some(stream.clone());
         }
         exec.settle(stream)
+    }
+
+    pub(crate) fn owner(&self) -> &Arc<Owner> {
+        &self.owner
     }
 
     /// What lowering works with.

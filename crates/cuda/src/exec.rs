@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec,
-    CUgraphNode,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec, CUgraphNode,
 };
 use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
@@ -17,15 +16,18 @@ use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use crate::adopted::{Adopted, StaleMemory};
 use crate::block::{Block, WordId};
 use crate::cublas::Handle;
-use crate::device::{Device, zeroed};
+use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Executable, Graph};
+use crate::launch::{Launch, Pointers};
 use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{self, Turn, Uses};
+use crate::profile::Split;
 use crate::stream::{Event, Stream};
 
 /// How much memory bound away is kept before a launch waits for those before it.
@@ -40,6 +42,19 @@ pub enum ReplayError {
     /// A pointer slot without memory.
     #[error("pointer slot {0} has no memory bound to it")]
     Unbound(BufferId),
+    /// Memory of somebody else's that was freed since it was [adopted](crate::Cuda::adopt), and perhaps allocated anew.
+    /// Nothing has run.
+    #[error("{buffer} ({name}){} works on memory that is gone: {source}", used_by(.node))]
+    Stale {
+        /// The buffer that the memory is bound to.
+        buffer: BufferId,
+        /// Its name.
+        name: String,
+        /// The first node that uses it.
+        node: Option<NodePath>,
+        /// What the memory was, and what lies there now.
+        source: StaleMemory,
+    },
     /// A node failed. The others have run.
     #[error("node {node}: {cause}")]
     Node {
@@ -51,6 +66,10 @@ pub enum ReplayError {
     /// The driver refused, or reports what a kernel did wrong; after the latter the device is beyond use in this process.
     #[error(transparent)]
     Driver(#[from] DriverError),
+}
+
+fn used_by(node: &Option<NodePath>) -> String {
+    node.as_ref().map_or_else(String::new, |node| format!(", used by node {node},"))
 }
 
 /// A place among the [`Exec`]'s operations.
@@ -70,30 +89,6 @@ pub(crate) enum Work {
     Copy(CUDA_MEMCPY3D, CUcontext),
     /// A fill, and the context that it runs in.
     Fill(CUDA_MEMSET_NODE_PARAMS, CUcontext),
-}
-
-/// A kernel launch with the values of its parameters, each in whole words.
-pub(crate) struct Launch {
-    pub function: Function,
-    pub grid: (u32, u32, u32),
-    pub block: (u32, u32, u32),
-    pub shared_bytes: u32,
-    pub values: Vec<SmallVec<[u64; 1]>>,
-}
-
-impl Launch {
-    /// The driver's form. It points into `pointers`, which point into the values.
-    pub fn params(&self, pointers: &mut Vec<*mut std::ffi::c_void>) -> CUDA_KERNEL_NODE_PARAMS {
-        pointers.clear();
-        pointers.extend(self.values.iter().map(|value| value.as_ptr().cast_mut().cast()));
-        let mut params = zeroed::<CUDA_KERNEL_NODE_PARAMS>();
-        params.func = self.function.handle();
-        (params.gridDimX, params.gridDimY, params.gridDimZ) = self.grid;
-        (params.blockDimX, params.blockDimY, params.blockDimZ) = self.block;
-        params.sharedMemBytes = self.shared_bytes;
-        params.kernelParams = pointers.as_mut_ptr();
-        params
-    }
 }
 
 /// A host function with its operands. The driver holds its address.
@@ -199,6 +194,10 @@ pub struct Exec {
     /// What kernels note that they could not do, if any of them may.
     pub(crate) faults: Option<Faults>,
     pub(crate) host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
+    /// The events between its nodes, if it was built to be timed.
+    pub(crate) split: Option<Split>,
+    /// What of its memory others allocated.
+    pub(crate) adopted: Adopted,
     pub(crate) device: Device,
     pub(crate) owner: Arc<Owner>,
     pub(crate) last: Option<Stream>,
@@ -291,7 +290,7 @@ impl Exec {
             let Work::Kernel(launch) = &mut op.work else {
                 unreachable!("only kernels have scalar parameters")
             };
-            launch.values[index] = SmallVec::from_slice(&[value.to_bits()]);
+            launch.values.set(index, value.to_bits());
             note(op, id, &mut self.changed);
         }
         Ok(())
@@ -314,6 +313,7 @@ impl Exec {
         if given < needed {
             return Err(SetError::TooSmall { buffer, needed, given });
         }
+        self.adopted.bind(buffer, memory);
         // A replay that still runs uses what was bound before.
         self.retired.extend(slot.bound.replace(memory.clone()));
         self.unbound.remove(&buffer);
@@ -335,7 +335,7 @@ impl Exec {
             note(op, id, &mut self.changed);
             match (&mut op.work, place) {
                 (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
-                    launch.values[index] = SmallVec::from_slice(&[address + offset]);
+                    launch.values.set(index, address + offset);
                 }
                 (Work::Copy(copy, _), Use::Source(_, offset)) => {
                     copy.srcDevice = address + offset;
@@ -350,6 +350,21 @@ impl Exec {
             }
         }
         Ok(())
+    }
+
+    /// Asks the driver whether the memory of others that it uses is still what was [adopted](crate::Cuda::adopt). Each launch
+    /// does so first, unless told otherwise. One call of the driver a buffer.
+    ///
+    /// # Errors
+    /// [`ReplayError::Stale`] names the buffer, a node that uses it, and both allocations.
+    pub fn check_adopted(&self) -> Result<(), ReplayError> {
+        self.adopted.check()
+    }
+
+    /// Whether each launch asks the driver about adopted memory first, as it does unless this says otherwise.
+    pub fn set_checked(&mut self, checked: bool) {
+        self.adopted.set_checked(checked);
+        self.front.pending |= checked;
     }
 
     /// Enables or disables a node of the outermost graph for the replays to come. A disabled node does nothing; its
@@ -381,7 +396,7 @@ impl Exec {
         }
         let executable = self.front.executable.handle();
         let _current = self.device.enter()?;
-        let mut pointers = Vec::new();
+        let mut pointers = Pointers::new();
         while let Some(&id) = self.changed.last() {
             let op = &mut self.ops[id.0 as usize];
             // SAFETY: the executable lives, the node is of the graph that it was made of, and the parameters are of its
@@ -431,14 +446,24 @@ impl Exec {
         if let Some(&buffer) = self.unbound.first() {
             return Err(ReplayError::Unbound(buffer));
         }
+        if self.adopted.is_checked() {
+            self.adopted.check()?;
+        }
         if self.retired.len() > MAX_RETIRED {
+            // The launch that comes is on the stream that was noted for it, and is not waited for here.
+            let stream = self.last.clone();
             self.wait()?;
+            self.last = stream;
         }
         if let Some(block) = &mut self.block {
             block.send(stream)?;
         }
         self.flush()?;
-        self.front.pending = false;
+        if let Some(split) = &mut self.split {
+            split.issue();
+        }
+        // The next launch asks again about memory that others may free meanwhile, and is timed again.
+        self.front.pending = self.adopted.is_checked() || self.split.is_some();
         Ok(())
     }
 
@@ -464,6 +489,9 @@ impl Exec {
     pub(crate) fn wait(&mut self) -> Result<(), DriverError> {
         if let Some(stream) = &self.last {
             stream.synchronize()?;
+            if let Some(split) = &mut self.split {
+                split.collect()?;
+            }
         }
         // Nothing is under way any more, and the stream may record before this is asked again.
         self.last = None;
@@ -524,4 +552,41 @@ impl std::fmt::Debug for Exec {
 /// Whether a declared buffer lives in host memory.
 pub(crate) fn is_on_host(buffer: &Buffer) -> bool {
     matches!(buffer.space, phonograph_graph::Space::Host { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use phonograph_graph::{Access, Extent, GraphBuilder, MemsetNode, Pitched, Schedule, Target};
+
+    use super::MAX_RETIRED;
+    use crate::bindings::Bindings;
+    use crate::cuda::Cuda;
+    use crate::stream::Stream;
+    use crate::stub::on_driver;
+
+    #[test]
+    fn a_launch_that_waited_for_those_before_it_is_waited_for_itself() {
+        on_driver(
+            "exec::tests::a_launch_that_waited_for_those_before_it_is_waited_for_itself",
+            &[],
+            || {
+                let mut cuda = Cuda::new().unwrap();
+                let mut b = GraphBuilder::new();
+                let x = b.slot_buffer("x", 64, Access::Write);
+                let dst = Pitched::linear(Target::Buffer(x), 0);
+                let extent = Extent::linear(64);
+                b.add_fill("zero", MemsetNode { dst, value: 0, element_size: 1, extent });
+                let graph = b.build().unwrap();
+                let schedule = Schedule::sequential(&graph);
+                let mut exec = cuda.instantiate(&graph, &schedule, &Bindings::new()).unwrap();
+                let stream = Stream::new(&cuda.devices()[0]).unwrap();
+                for round in 0..3 * MAX_RETIRED {
+                    exec.bind(x, &cuda.alloc(64).unwrap()).unwrap();
+                    cuda.launch(&mut exec, &stream).unwrap();
+                    assert!(exec.last.is_some(), "launch {round} is not waited for");
+                    assert!(exec.retired.len() <= MAX_RETIRED + 1);
+                }
+            },
+        );
+    }
 }
