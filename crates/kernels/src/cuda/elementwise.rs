@@ -3,12 +3,13 @@
 //! A thread loads the inputs of an element, computes the operations in order and stores the outputs. All outputs are
 //! stored after all inputs are loaded, so an output may be the very view of an input.
 //!
-//! Where there are many elements and every view is dense (or one element repeated), a thread treats as many neighbours as
-//! fill 16 bytes of the widest type and moves them as one, if all views turn out to be aligned for that; the rest, or all
-//! of them where a view is not, are treated one by one. The operations are the same either way, and so are the bits.
+//! Where there are many elements and every view is dense (or one element repeated), a thread treats one pack: as many
+//! neighbours as fill 16 bytes of the widest type, moved as one, if all views turn out to be aligned for that. The rest, or
+//! all elements where a view is not, are treated one by one by the threads without a pack. The operations are the same
+//! either way, and so are the bits.
 //!
-//! Loops are not unrolled: a thread goes through most of them once, and what a small kernel takes is above all the loading of
-//! its code.
+//! The loop is not unrolled, and there is none around a pack: while the data are in the second cache, a kernel takes as long
+//! as its instructions take to be issued.
 
 use std::fmt::Write;
 
@@ -16,11 +17,13 @@ use phonograph_graph::{Expr, View};
 
 use super::code::{self, Code, asks_for_positions};
 use super::params::Params;
-use super::space::{Space, THREADS, blocks, strides};
+use super::space::{Space, THREADS, strides};
 use super::{CudaKernel, ENTRY, raw};
 
 /// Fewer elements leave most of the device idle when a thread takes several.
 const MANY: u64 = 1 << 17;
+/// The most elements for which there is a thread for each pack.
+const MOST: u64 = 1 << 38;
 /// The most operations that are put in the source twice.
 const SHORT: usize = 256;
 
@@ -35,13 +38,17 @@ pub(super) fn kernel(expr: &Expr, mut params: Params<'_>) -> CudaKernel {
     let width = width(expr, views, &space, by_axis);
     let one = body(expr, &|view| format!("x{view}[{}]", space.offset(view)), inputs);
     let (index, prelude) = (space.index, code::prelude([expr], words.len(), params.enters));
-    let first = format!("blockIdx.x * {THREADS}u + threadIdx.x");
-    let several = if width > 1 { packs(expr, views, &space, width, &first) } else { String::new() };
-    let from = if width > 1 { format!("done + {first}") } else { first };
-    let pack = match width {
-        1 => String::new(),
-        width => format!(
-            "template <typename T> struct alignas(sizeof(T) * {width}) Pack {{ T v[{width}]; }};\n"
+    let threads = format!("({index})gridDim.x * {THREADS}u");
+    let (pack, packs, first, step) = match width {
+        1 => (String::new(), String::new(), "k".to_owned(), threads),
+        width => (
+            format!(
+                "template <typename T> struct alignas(sizeof(T) * {width}) Pack {{ T v[{width}]; }};\n"
+            ),
+            packs(expr, views, &space, width),
+            // Behind the packs, by the number among the threads without one.
+            format!("packs * {}u + k", width - 1),
+            format!("{threads} - packs"),
         ),
     };
     params.tensors(inputs);
@@ -50,15 +57,19 @@ pub(super) fn kernel(expr: &Expr, mut params: Params<'_>) -> CudaKernel {
     let source = format!(
         "{prelude}{pack}extern \"C\" __global__ void __launch_bounds__({THREADS}) {ENTRY}({declared}) {{
 {start}
-    const {index} n = ({index})s.w[0];
-{several}    #pragma unroll 1
-    for ({index} i = {from}; i < n; i += {THREADS}u * gridDim.x) {{
+    const {index} n = ({index})s.w[0], k = ({index})blockIdx.x * {THREADS}u + threadIdx.x;
+{packs}    #pragma unroll 1
+    for ({index} i = {first}; i < n; i += {step}) {{
 {}{one}    }}
 }}
 ",
         space.positions(by_axis),
     );
-    CudaKernel { source, blocks: blocks(space.elements / width), threads: THREADS, params }
+    let blocks = match width {
+        1 => space.blocks(),
+        width => space.elements.div_ceil(width).div_ceil(u64::from(THREADS)) as u32,
+    };
+    CudaKernel { source, blocks, threads: THREADS, params }
 }
 
 /// The operations of one element, which lies at `place` of each view.
@@ -83,15 +94,16 @@ fn width(expr: &Expr, views: &[View], space: &Space, by_axis: bool) -> u64 {
     let flat = (0..views.len()).all(|view| matches!(&*space.offset(view), "i" | "0"));
     let outputs = expr.inputs().len()..views.len();
     let dense = outputs.clone().all(|view| space.offset(view) == "i");
-    if by_axis || !flat || !dense || space.elements < MANY || expr.ops().len() > SHORT {
+    let few_or_too_many = !(MANY..=MOST).contains(&space.elements);
+    if by_axis || !flat || !dense || few_or_too_many || expr.ops().len() > SHORT {
         return 1;
     }
     let widest = views.iter().map(|view| view.dtype.size()).max().unwrap_or(8);
     (16 / widest).clamp(1, 8)
 }
 
-/// The loop over packs of elements, and `done`: how many elements it has treated.
-fn packs(expr: &Expr, views: &[View], space: &Space, width: u64, first: &str) -> String {
+/// Declares `packs`, how many there are, and treats the thread's, if it has one.
+fn packs(expr: &Expr, views: &[View], space: &Space, width: u64) -> String {
     let (inputs, index) = (expr.inputs().len(), space.index);
     let dense = |view: &usize| space.offset(*view) == "i";
     let (mut loads, mut stores, mut aligned) = (String::new(), String::new(), Vec::new());
@@ -112,13 +124,13 @@ fn packs(expr: &Expr, views: &[View], space: &Space, width: u64, first: &str) ->
     };
     let (body, aligned) = (body(expr, &place, inputs), aligned.join(" && "));
     format!(
-        "    const {index} packs = {aligned} ? n / {width}u : 0, done = packs * {width}u;
-    #pragma unroll 1
-    for ({index} k = {first}; k < packs; k += {THREADS}u * gridDim.x) {{
+        "    const {index} packs = {aligned} ? n / {width}u : 0;
+    if (k < packs) {{
 {loads}        #pragma unroll
         for (int j = 0; j < {width}; j++) {{
 {body}        }}
-{stores}    }}
+{stores}        return;
+    }}
 "
     )
 }
