@@ -17,7 +17,7 @@ use crate::lower::{self, Blas};
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::nvrtc::{Nvrtc, NvrtcError, Program};
-use crate::order::{Order, Turn};
+use crate::order::Order;
 use crate::stream::Stream;
 
 /// CUDA devices as a backend.
@@ -188,13 +188,24 @@ impl Cuda {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
-        let mut exec = lower::instantiate(self.target(), graph, schedule, bindings)?;
-        // The first launch follows this as launches follow one another.
-        exec.front.turn = self.order.follow(&self.stream, &[exec.itself()])?;
-        exec.front.executable.upload(&self.stream)?;
-        exec.last = Some(self.stream.clone());
-        // It was ordered after nothing that it touches.
-        exec.front.turn = Turn::default();
+        lower::check_graph(graph, schedule)?;
+        self.instantiate_checked(graph, schedule, bindings)
+    }
+
+    /// The same for a graph that [`lower::check_graph`] has found right.
+    pub(crate) fn instantiate_checked(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        bindings: &Bindings<'_>,
+    ) -> Result<Exec, InstantiateError> {
+        let stream = self.stream.clone();
+        let mut exec =
+            lower::instantiate_checked(self.target(), Some(&stream), graph, schedule, bindings)?;
+        // It was uploaded on this stream: the first launch follows that as launches follow one another. Nothing that it
+        // touches came before, so it begins no turn.
+        self.order.follow(&stream, &[exec.itself()])?;
+        exec.last = Some(stream);
         Ok(exec)
     }
 
@@ -218,7 +229,7 @@ impl Cuda {
         if exec.front.pending || !self.order.continues(exec.front.turn, stream) {
             self.prepare(exec, stream)?;
         }
-        Ok(exec.front.executable.launch(stream)?)
+        Ok(exec.front.launch(stream)?)
     }
 
     /// Makes a launch on the stream possible that is not just another one of the same.

@@ -57,10 +57,15 @@ pub enum ReplayError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OpId(pub u32);
 
+/// A part of a graph that has an executable of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PartId(pub u32);
+
 /// A node of the driver whose parameters may change between replays.
 pub(crate) struct Op {
     pub node: CUgraphNode,
     pub work: Work,
+    pub part: PartId,
     pub changed: bool,
 }
 
@@ -140,7 +145,7 @@ pub(crate) struct ScalarSlot {
 pub struct Exec {
     // In the order in which they are dropped: what is launched before what it refers to.
     pub(crate) front: Front,
-    pub(crate) _graph: Graph,
+    pub(crate) _graphs: Vec<Graph>,
     /// The operations that can be changed.
     pub(crate) ops: Vec<Op>,
     /// The functions that its kernels run.
@@ -172,6 +177,8 @@ pub struct Exec {
     pub(crate) events: FxHashMap<EventId, Event>,
     /// Of each node of the outermost graph, the driver's nodes that can be disabled; `None` where it cannot.
     pub(crate) switches: Box<[Option<SmallVec<[CUgraphNode; 1]>>]>,
+    /// Of each node of the outermost graph, the part that it is in; empty if there is only one.
+    pub(crate) parts: Box<[PartId]>,
     /// What kernels note that they could not do, if any of them may.
     pub(crate) faults: Option<Faults>,
     pub(crate) host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
@@ -183,11 +190,30 @@ pub struct Exec {
 /// What a launch looks at, in one line of the cache: a launch of a large graph leaves none of it there.
 #[repr(align(64))]
 pub(crate) struct Front {
+    /// Of the only part, or the first one.
     pub executable: Executable,
     /// The turn of its last launch.
     pub turn: Turn,
     /// Whether something is to be done before the next launch: slots without memory, changes, memory to be let go.
     pub pending: bool,
+    /// Of the other parts, each launched after the one before.
+    pub rest: Box<[Executable]>,
+}
+
+impl Front {
+    /// Issues a run of all parts to the stream.
+    #[inline]
+    pub fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
+        self.executable.launch(stream)?;
+        self.rest.iter_mut().try_for_each(|part| part.launch(stream))
+    }
+
+    fn part(&self, part: PartId) -> &Executable {
+        match part.0.checked_sub(1) {
+            None => &self.executable,
+            Some(at) => &self.rest[at as usize],
+        }
+    }
 }
 
 /// What generated kernels note that they could not do.
@@ -220,9 +246,11 @@ impl Faults {
 unsafe impl Send for Exec {}
 
 impl Exec {
-    /// The driver's handle, for other users of the driver. Valid for as long as this value.
-    pub fn handle(&self) -> CUgraphExec {
-        self.front.executable.handle()
+    /// The driver's handles, for other users of the driver: one, or for a very large graph several, which are launched one
+    /// after another on one stream. Valid for as long as this value.
+    pub fn handles(&self) -> impl ExactSizeIterator<Item = CUgraphExec> + '_ {
+        let parts = 0..1 + self.front.rest.len() as u32;
+        parts.map(|part| self.front.part(PartId(part)).handle())
     }
 
     /// The driver's nodes of each node of the outermost graph; `None` for nodes other than kernels, copies and fills.
@@ -336,16 +364,12 @@ impl Exec {
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), SetNodeError> {
         let nodes = self.switches.get(node.index()).ok_or(SetError::UnknownNode(node))?;
         let nodes = nodes.as_ref().ok_or(SetError::NotDisableable(node))?;
+        let part = self.parts.get(node.index()).copied().unwrap_or(PartId(0));
+        let executable = self.front.part(part).handle();
         let _current = self.device.enter()?;
         for &node in nodes {
             // SAFETY: the executable lives, and the node is of the graph that it was made of.
-            unsafe {
-                call!(cuGraphNodeSetEnabled(
-                    self.front.executable.handle(),
-                    node,
-                    u32::from(enabled)
-                ))
-            }?;
+            unsafe { call!(cuGraphNodeSetEnabled(executable, node, u32::from(enabled))) }?;
         }
         Ok(())
     }
@@ -355,11 +379,11 @@ impl Exec {
         if self.changed.is_empty() {
             return Ok(());
         }
-        let executable = self.front.executable.handle();
         let _current = self.device.enter()?;
         let mut pointers = Pointers::new();
         while let Some(&id) = self.changed.last() {
             let op = &mut self.ops[id.0 as usize];
+            let executable = self.front.part(op.part).handle();
             // SAFETY: the executable lives, the node is of the graph that it was made of, and the parameters are of its
             // kind. The driver copies what they point to.
             unsafe {
@@ -423,7 +447,7 @@ impl Exec {
         if self.front.pending {
             self.settle(stream)?;
         }
-        self.front.executable.launch(stream)?;
+        self.front.launch(stream)?;
         if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
             self.last = Some(stream.clone());
         }

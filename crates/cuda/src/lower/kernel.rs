@@ -435,11 +435,13 @@ impl Lowering<'_> {
             (!device.is(&self.target.devices[0])).then(|| device.enter()).transpose()?;
         let mut pointers = Pointers::new();
         // SAFETY: the parameters point to as many values as the function has parameters, each at least as long, and the
-        // driver copies them; the function is kept by the `Exec`, which `added` gives it to.
+        // driver copies them; the `Exec` keeps the function.
         let node = unsafe { add_kernel(graph, after, &launch.params(&mut pointers)) };
         drop(elsewhere);
         let node = node.map_err(scope.refused(id))?;
-        self.added(node, Work::Kernel(launch));
+        let function = &launch.function;
+        self.functions.entry(function.handle()).or_insert_with(|| function.clone());
+        self.added(node, || Work::Kernel(launch));
         Ok(node)
     }
 }

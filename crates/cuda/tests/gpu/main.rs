@@ -8,6 +8,7 @@ mod foreign;
 mod handles;
 mod host;
 mod nodes;
+mod parts;
 mod profile;
 mod record;
 mod replay;
