@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
-use phonograph::cuda::{self, Device, Driver, Nvrtc, TESTED_DRIVER, find_library};
+use phonograph::cuda::{
+    self, Device, Driver, Feature, Nvrtc, Profiler, TESTED_DRIVER, find_library,
+};
 use phonograph::graph::{BufferId, ComputeGraph, DType, Expr, GraphBuilder, Schedule, View};
 use phonograph::runtime::cpu::kernels::Registry;
 use phonograph::runtime::cpu::{Bindings, Cpu};
@@ -96,7 +98,7 @@ impl Cuda {
         let libraries = vec![
             ("cuda driver", said(driver.clone().map(about).map_err(|e| e.to_string()))),
             ("nvrtc", said(nvrtc.map_err(|e| e.to_string()))),
-            ("cupti", said(find_library("cupti"))),
+            ("cupti", said(Profiler::cupti().map(str::to_owned).map_err(|e| e.to_string()))),
             ("cublas", said(find_library("cublas"))),
         ];
         let count = driver.map_or(0, Driver::devices);
@@ -121,12 +123,17 @@ impl Cuda {
 
 fn about(driver: &Driver) -> String {
     let (version, library) = (driver.version(), driver.library());
-    if version < TESTED_DRIVER {
-        return format!(
-            "for CUDA {version} ({library}), older than tested, which is {TESTED_DRIVER}"
-        );
-    }
-    format!("for CUDA {version} ({library})")
+    let age = if version < TESTED_DRIVER {
+        format!(", older than tested, which is {TESTED_DRIVER}")
+    } else {
+        String::new()
+    };
+    let lacks: String = Feature::ALL
+        .into_iter()
+        .filter_map(|feature| driver.offers(feature).err())
+        .map(|error| format!("; {error}"))
+        .collect();
+    format!("for CUDA {version} ({library}){age}{lacks}")
 }
 
 /// The graph that backends are tried with: x + 1 on 1024 elements.

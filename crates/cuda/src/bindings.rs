@@ -184,6 +184,9 @@ pub enum InstantiateError {
         /// The driver's verdict about the graph's structure, if it has one.
         verdict: String,
     },
+    /// The kernel that times of nodes are calibrated by cannot be loaded.
+    #[error("the kernel that times of nodes are calibrated by: {0}")]
+    Calibrate(ModuleError),
     /// The driver refused something else, such as memory.
     #[error(transparent)]
     Driver(#[from] DriverError),

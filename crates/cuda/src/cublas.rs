@@ -13,7 +13,8 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{CUgraph, CUstream, CUstreamCaptureMode};
 use libloading::Library;
 
-use crate::device::{Device, begin_capture};
+use crate::captures::{Capturing, relaxed};
+use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 use crate::loader::{function, library_names, open};
 use crate::stream::Stream;
@@ -198,6 +199,7 @@ impl Handle {
     pub fn new(cublas: &'static Cublas, device: &Device) -> Result<Self, CublasError> {
         let stream = Stream::new(device)?;
         let _current = device.enter()?;
+        let _relaxed = relaxed()?;
         let mut handle = ptr::null_mut();
         // SAFETY: a context is current.
         check("cublasCreate_v2", unsafe { (cublas.create)(&mut handle) })?;
@@ -218,7 +220,7 @@ impl Handle {
             (self.cublas.set_workspace)(self.handle, to, WORKSPACE as usize)
         })?;
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        let _capturing = begin_capture();
+        let _capturing = Capturing::here();
         // SAFETY: the stream lives, and nobody else uses it.
         unsafe { call!(cuStreamBeginCapture_v2(self.stream.handle(), mode)) }?;
         let issued = self.issue(&product.by_columns());

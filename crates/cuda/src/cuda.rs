@@ -7,13 +7,14 @@ use phonograph_kernels::cuda::ENTRY;
 use phonograph_runtime::cpu::kernels::Element;
 use rustc_hash::FxHashMap;
 
+use crate::adopted::Foreign;
 use crate::bindings::{Bindings, InstantiateError};
 use crate::cache::KernelCache;
 use crate::device::{Device, DeviceError};
 use crate::error::{DriverError, Version};
 use crate::exec::{Exec, ReplayError};
 use crate::loader::Driver;
-use crate::lower::{self, Blas};
+use crate::lower::{self, Blas, How};
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::nvrtc::{Nvrtc, NvrtcError, Program};
@@ -58,6 +59,7 @@ pub struct Cuda {
     kernels: Kernels,
     blas: Blas,
     owner: Arc<Owner>,
+    pub(crate) foreign: Foreign,
     stream: Stream,
     order: Order,
 }
@@ -97,6 +99,7 @@ impl Cuda {
             kernels: Kernels { cache: KernelCache::of_user(), loaded: FxHashMap::default() },
             blas: Blas::new(),
             owner: Arc::new(Owner),
+            foreign: Foreign::default(),
             order: Order::default(),
         })
     }
@@ -188,8 +191,19 @@ impl Cuda {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
+        self.instantiate_as(graph, schedule, bindings, false)
+    }
+
+    /// With `timed` the nodes run one after another, and events are recorded between them.
+    pub(crate) fn instantiate_as(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        bindings: &Bindings<'_>,
+        timed: bool,
+    ) -> Result<Exec, InstantiateError> {
         lower::check_graph(graph, schedule)?;
-        self.instantiate_checked(graph, schedule, bindings)
+        self.instantiate_checked(graph, schedule, bindings, timed)
     }
 
     /// The same for a graph that [`lower::check_graph`] has found right.
@@ -198,10 +212,11 @@ impl Cuda {
         graph: &ComputeGraph,
         schedule: &Schedule,
         bindings: &Bindings<'_>,
+        timed: bool,
     ) -> Result<Exec, InstantiateError> {
         let stream = self.stream.clone();
-        let mut exec =
-            lower::instantiate_checked(self.target(), Some(&stream), graph, schedule, bindings)?;
+        let how = How { upload: Some(&stream), timed, in_parts: !timed };
+        let mut exec = lower::instantiate_checked(self.target(), graph, schedule, bindings, how)?;
         // It was uploaded on this stream: the first launch follows that as launches follow one another. Nothing that it
         // touches came before, so it begins no turn.
         self.order.follow(&stream, &[exec.itself()])?;
@@ -244,6 +259,10 @@ impl Cuda {
             exec.last = Some(stream.clone());
         }
         exec.settle(stream)
+    }
+
+    pub(crate) fn owner(&self) -> &Arc<Owner> {
+        &self.owner
     }
 
     /// What lowering works with.

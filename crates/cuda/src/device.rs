@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc,
@@ -14,17 +14,9 @@ use cudarc::driver::sys::{
     CUmemPoolProps, CUmemoryPool, CUstream, CUstream_flags,
 };
 
+use crate::captures::{relaxed, wait_for_device};
 use crate::error::{DriverError, call, log_drop};
 use crate::loader::{Driver, LoadError};
-
-/// Held by who captures, shared by who waits for a whole device: while any stream of a context is being captured, the driver
-/// refuses to wait for the context, and the capture is lost.
-static CAPTURES: RwLock<()> = RwLock::new(());
-
-/// Keeps this crate from waiting for a device until the guard is dropped.
-pub(crate) fn begin_capture() -> RwLockWriteGuard<'static, ()> {
-    CAPTURES.write().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Why a device cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -186,15 +178,16 @@ impl Device {
         Ok((least, greatest))
     }
 
-    /// Waits until all work on the device that this process issued is complete.
+    /// Waits until all work on the device that this process issued is complete, and before that for the captures that other
+    /// threads have open in [`Stream::capture`](crate::Stream::capture).
     ///
     /// # Errors
-    /// Also what an earlier kernel did wrong; the context is then beyond use.
+    /// Also what an earlier kernel did wrong; the context is then beyond use. Refused, as the driver would, inside a capture
+    /// of this thread's own and while a window of a shared device records; the capture does not suffer from it.
     pub fn synchronize(&self) -> Result<(), DriverError> {
-        let _no_capture = CAPTURES.read().unwrap_or_else(PoisonError::into_inner);
         let _current = self.enter()?;
         // SAFETY: a context is current.
-        unsafe { call!(cuCtxSynchronize()) }
+        wait_for_device(|| unsafe { call!(cuCtxSynchronize()) })
     }
 
     /// Whether both are the same device.
@@ -261,6 +254,7 @@ impl MemoryPool {
     fn new(context: &PrimaryContext, ordinal: u32) -> Result<Self, DriverError> {
         let context = context.context;
         let _current = Current::new(context)?;
+        let _relaxed = relaxed()?;
         let mut properties = zeroed::<CUmemPoolProps>();
         properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.handleTypes = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
@@ -286,6 +280,7 @@ impl MemoryPool {
 impl Drop for MemoryPool {
     fn drop(&mut self) {
         let current = Current::new(self.context);
+        let relaxed = relaxed();
         // SAFETY: both handles are this value's own, and all memory of the pool holds the device, so it is put back.
         unsafe {
             log_drop(call!(cuStreamSynchronize(self.stream)));
@@ -294,6 +289,7 @@ impl Drop for MemoryPool {
             }
             log_drop(call!(cuStreamDestroy_v2(self.stream)));
         }
+        log_drop(relaxed.map(drop));
         log_drop(current.map(drop));
     }
 }
@@ -341,4 +337,32 @@ fn attribute(device: CUdevice, which: CUdevice_attribute) -> Result<u32, DriverE
     // SAFETY: the device exists.
     unsafe { call!(cuDeviceGetAttribute(&mut value, which, device)) }?;
     Ok(value.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::Cuda;
+    use crate::stub::on_driver;
+
+    #[test]
+    fn devices_that_cannot_reach_each_other_are_refused() {
+        on_driver(
+            "device::tests::devices_that_cannot_reach_each_other_are_refused",
+            &[
+                ("cuDeviceGetCount", "(int *n) { *n = 2; return 0; }"),
+                ("cuDeviceCanAccessPeer", "(int *can) { *can = 0; return 0; }"),
+            ],
+            || {
+                let refused = Cuda::on(&[0, 1]).unwrap_err();
+                let what = "access to its peer's memory";
+                let expected = DeviceError::Lacks { ordinal: 1, name: String::new(), what };
+                assert_eq!(refused, expected);
+                assert_eq!(Cuda::on(&[0, 0]).unwrap_err(), DeviceError::Twice { ordinal: 0 });
+                let missing = DeviceError::Ordinal { ordinal: 2, count: 2 };
+                assert_eq!(Cuda::on(&[0, 2]).unwrap_err(), missing);
+                assert_eq!(Cuda::on(&[1]).unwrap().devices()[0].ordinal(), 1);
+            },
+        );
+    }
 }

@@ -16,6 +16,7 @@ use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use crate::adopted::{Adopted, StaleMemory};
 use crate::block::{Block, WordId};
 use crate::cublas::Handle;
 use crate::device::Device;
@@ -26,6 +27,7 @@ use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{self, Turn, Uses};
+use crate::profile::Split;
 use crate::stream::{Event, Stream};
 
 /// How much memory bound away is kept before a launch waits for those before it.
@@ -40,6 +42,19 @@ pub enum ReplayError {
     /// A pointer slot without memory.
     #[error("pointer slot {0} has no memory bound to it")]
     Unbound(BufferId),
+    /// Memory of somebody else's that was freed since it was [adopted](crate::Cuda::adopt), and perhaps allocated anew.
+    /// Nothing has run.
+    #[error("{buffer} ({name}){} works on memory that is gone: {source}", used_by(.node))]
+    Stale {
+        /// The buffer that the memory is bound to.
+        buffer: BufferId,
+        /// Its name.
+        name: String,
+        /// The first node that uses it.
+        node: Option<NodePath>,
+        /// What the memory was, and what lies there now.
+        source: StaleMemory,
+    },
     /// A node failed. The others have run.
     #[error("node {node}: {cause}")]
     Node {
@@ -51,6 +66,10 @@ pub enum ReplayError {
     /// The driver refused, or reports what a kernel did wrong; after the latter the device is beyond use in this process.
     #[error(transparent)]
     Driver(#[from] DriverError),
+}
+
+fn used_by(node: &Option<NodePath>) -> String {
+    node.as_ref().map_or_else(String::new, |node| format!(", used by node {node},"))
 }
 
 /// A place among the [`Exec`]'s operations.
@@ -182,6 +201,10 @@ pub struct Exec {
     /// What kernels note that they could not do, if any of them may.
     pub(crate) faults: Option<Faults>,
     pub(crate) host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
+    /// The events between its nodes, if it was built to be timed.
+    pub(crate) split: Option<Split>,
+    /// What of its memory others allocated.
+    pub(crate) adopted: Adopted,
     pub(crate) device: Device,
     pub(crate) owner: Arc<Owner>,
     pub(crate) last: Option<Stream>,
@@ -204,8 +227,17 @@ impl Front {
     /// Issues a run of all parts to the stream.
     #[inline]
     pub fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        self.executable.launch(stream)?;
-        self.rest.iter_mut().try_for_each(|part| part.launch(stream))
+        // Looked at before the launch, which leaves nothing in the caches.
+        match self.rest.is_empty() {
+            true => self.executable.launch(stream),
+            false => self.launch_parts(stream),
+        }
+    }
+
+    #[cold]
+    fn launch_parts(&mut self, stream: &Stream) -> Result<(), DriverError> {
+        let parts = std::iter::once(&mut self.executable).chain(&mut self.rest);
+        parts.map(|part| part.launch(stream)).collect()
     }
 
     fn part(&self, part: PartId) -> &Executable {
@@ -318,6 +350,7 @@ impl Exec {
         if given < needed {
             return Err(SetError::TooSmall { buffer, needed, given });
         }
+        self.adopted.bind(buffer, memory);
         // A replay that still runs uses what was bound before.
         self.retired.extend(slot.bound.replace(memory.clone()));
         self.unbound.remove(&buffer);
@@ -354,6 +387,21 @@ impl Exec {
             }
         }
         Ok(())
+    }
+
+    /// Asks the driver whether the memory of others that it uses is still what was [adopted](crate::Cuda::adopt). Each launch
+    /// does so first, unless told otherwise. One call of the driver a buffer.
+    ///
+    /// # Errors
+    /// [`ReplayError::Stale`] names the buffer, a node that uses it, and both allocations.
+    pub fn check_adopted(&self) -> Result<(), ReplayError> {
+        self.adopted.check()
+    }
+
+    /// Whether each launch asks the driver about adopted memory first, as it does unless this says otherwise.
+    pub fn set_checked(&mut self, checked: bool) {
+        self.adopted.set_checked(checked);
+        self.front.pending |= checked;
     }
 
     /// Enables or disables a node of the outermost graph for the replays to come. A disabled node does nothing; its
@@ -431,14 +479,24 @@ impl Exec {
         if let Some(&buffer) = self.unbound.first() {
             return Err(ReplayError::Unbound(buffer));
         }
+        if self.adopted.is_checked() {
+            self.adopted.check()?;
+        }
         if self.retired.len() > MAX_RETIRED {
+            // The launch that comes is on the stream that was noted for it, and is not waited for here.
+            let stream = self.last.clone();
             self.wait()?;
+            self.last = stream;
         }
         if let Some(block) = &mut self.block {
             block.send(stream)?;
         }
         self.flush()?;
-        self.front.pending = false;
+        if let Some(split) = &mut self.split {
+            split.issue();
+        }
+        // The next launch asks again about memory that others may free meanwhile, and is timed again.
+        self.front.pending = self.adopted.is_checked() || self.split.is_some();
         Ok(())
     }
 
@@ -464,6 +522,9 @@ impl Exec {
     pub(crate) fn wait(&mut self) -> Result<(), DriverError> {
         if let Some(stream) = &self.last {
             stream.synchronize()?;
+            if let Some(split) = &mut self.split {
+                split.collect()?;
+            }
         }
         // Nothing is under way any more, and the stream may record before this is asked again.
         self.last = None;
@@ -524,4 +585,41 @@ impl std::fmt::Debug for Exec {
 /// Whether a declared buffer lives in host memory.
 pub(crate) fn is_on_host(buffer: &Buffer) -> bool {
     matches!(buffer.space, phonograph_graph::Space::Host { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use phonograph_graph::{Access, Extent, GraphBuilder, MemsetNode, Pitched, Schedule, Target};
+
+    use super::MAX_RETIRED;
+    use crate::bindings::Bindings;
+    use crate::cuda::Cuda;
+    use crate::stream::Stream;
+    use crate::stub::on_driver;
+
+    #[test]
+    fn a_launch_that_waited_for_those_before_it_is_waited_for_itself() {
+        on_driver(
+            "exec::tests::a_launch_that_waited_for_those_before_it_is_waited_for_itself",
+            &[],
+            || {
+                let mut cuda = Cuda::new().unwrap();
+                let mut b = GraphBuilder::new();
+                let x = b.slot_buffer("x", 64, Access::Write);
+                let dst = Pitched::linear(Target::Buffer(x), 0);
+                let extent = Extent::linear(64);
+                b.add_fill("zero", MemsetNode { dst, value: 0, element_size: 1, extent });
+                let graph = b.build().unwrap();
+                let schedule = Schedule::sequential(&graph);
+                let mut exec = cuda.instantiate(&graph, &schedule, &Bindings::new()).unwrap();
+                let stream = Stream::new(&cuda.devices()[0]).unwrap();
+                for round in 0..3 * MAX_RETIRED {
+                    exec.bind(x, &cuda.alloc(64).unwrap()).unwrap();
+                    cuda.launch(&mut exec, &stream).unwrap();
+                    assert!(exec.last.is_some(), "launch {round} is not waited for");
+                    assert!(exec.retired.len() <= MAX_RETIRED + 1);
+                }
+            },
+        );
+    }
 }

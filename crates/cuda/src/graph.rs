@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
     CUgraphNodeType, CUresult, cuGraphLaunch,
 };
 
+use crate::captures::relaxed;
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
 use crate::stream::Stream;
@@ -193,6 +194,7 @@ impl Executable {
     /// Instantiates a graph. The flags are the driver's.
     pub fn new(graph: &Graph, flags: u64) -> Result<Self, Refused> {
         let _current = graph.device.enter().map_err(Refused::of_graph)?;
+        let _relaxed = relaxed().map_err(Refused::of_graph)?;
         let mut handle = ptr::null_mut();
         let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
         params.flags = flags;

@@ -26,10 +26,12 @@
 //! - Launches that touch the same memory follow one another; others may overlap on different streams.
 //! - A driver that is newer than the bindings may answer with an error code that they do not know.
 
+mod adopted;
 mod backend;
 mod bindings;
 mod block;
 mod cache;
+mod captures;
 mod cublas;
 mod cuda;
 mod device;
@@ -53,25 +55,29 @@ mod stream;
 mod stub;
 mod symbols;
 
-pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording};
+pub use adopted::{AdoptError, Identity, StaleMemory};
+pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording, RawGraph};
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
 pub use cublas::{Cublas, CublasError};
 pub use cuda::{CompileError, Cuda};
+/// The bindings that raw handles are of.
+pub use cudarc;
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
 pub use foreign::{
-    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, EditError, Edited,
-    ForeignExec, ImportError, Imported, Parameter, ReadOnly, Saved, Unjoined, Watch, WatchError,
+    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, Diversion, EditError, Edited,
+    ForeignExec, ImportError, Imported, LaunchError, Parameter, ReadOnly, Saved, Unjoined, Watch,
+    WatchError,
 };
-pub use loader::{Driver, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
+pub use loader::{Driver, Feature, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
 pub use lower::ProductBy;
 pub use memory::{Memory, MemoryError, StillUsed};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};
 pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
 pub use pool::{Pool, PoolError};
-pub use profile::{Profile, ProfileError, Profiler};
+pub use profile::{Method, Profile, ProfileError, Profiler};
 pub use spin::Spin;
 pub use stream::{Event, Stream};

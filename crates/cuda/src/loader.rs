@@ -8,6 +8,7 @@
 use std::env;
 use std::error::Error;
 use std::ffi::{OsString, c_int, c_uint};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -35,6 +36,16 @@ pub enum LoadError {
     MissingSymbol {
         /// The library's name.
         library: String,
+        /// The function.
+        symbol: &'static str,
+    },
+    /// A driver library without which one feature does not work; the others do.
+    #[error("{feature} cannot be had: the CUDA driver library {library} has no function {symbol}")]
+    MissingFeature {
+        /// The library's name.
+        library: String,
+        /// The feature.
+        feature: Feature,
         /// The function.
         symbol: &'static str,
     },
@@ -70,12 +81,50 @@ fn hint(code: &u32) -> &'static str {
     }
 }
 
+/// What needs more of the driver than building and replaying graphs does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Graphs that others made: captured, read, edited.
+    Foreign,
+    /// What nodes take, by events, where there is no CUPTI.
+    Timing,
+    /// Recordings of the driver's answers.
+    Record,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Foreign, Self::Timing, Self::Record];
+
+    /// What the feature needs of the driver beside what everything does.
+    fn symbols(self) -> impl Iterator<Item = &'static str> {
+        let lists: &[&[&'static str]] = match self {
+            Self::Foreign => &[symbols::FOREIGN],
+            Self::Timing => &[symbols::TIMING],
+            Self::Record => &[symbols::FOREIGN, symbols::RECORD],
+        };
+        lists.iter().copied().flatten().copied()
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Foreign => "graphs that others made",
+            Self::Timing => "times of nodes by events",
+            Self::Record => "recordings of the driver's answers",
+        })
+    }
+}
+
 /// The loaded driver.
 #[derive(Debug)]
 pub struct Driver {
     library: String,
     version: Version,
     devices: u32,
+    /// The first function that a feature needs and the library lacks.
+    lacks: Vec<(Feature, &'static str)>,
     /// Held so that it stays loaded; the bindings open it again by its name.
     _handle: Library,
 }
@@ -102,6 +151,19 @@ impl Driver {
     /// The newest CUDA version that the driver supports.
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// Whether the library has what a feature needs.
+    ///
+    /// # Errors
+    /// [`LoadError::MissingFeature`] names the first function that is missing.
+    pub fn offers(&self, feature: Feature) -> Result<(), LoadError> {
+        match self.lacks.iter().find(|(lacking, _)| *lacking == feature) {
+            None => Ok(()),
+            Some(&(feature, symbol)) => {
+                Err(LoadError::MissingFeature { library: self.library.clone(), feature, symbol })
+            }
+        }
     }
 
     /// How many devices there are; at least one.
@@ -131,10 +193,12 @@ fn probe(names: impl Iterator<Item = OsString>) -> Result<Driver, LoadError> {
         return Err(LoadError::TooOld { found: version });
     }
     // SAFETY: the function is only looked for, not called.
-    let lacks = |symbol: &&&str| unsafe { function::<*const ()>(&handle, symbol) }.is_none();
-    if let Some(&symbol) = symbols::DRIVER.iter().find(lacks) {
+    let lacks = |symbol: &&str| unsafe { function::<*const ()>(&handle, symbol) }.is_none();
+    if let Some(symbol) = symbols::DRIVER.iter().copied().find(lacks) {
         return Err(missing(symbol));
     }
+    let lacking = |feature: Feature| Some((feature, feature.symbols().find(lacks)?));
+    let lacking = Feature::ALL.into_iter().filter_map(lacking).collect();
     // SAFETY: this is the function's signature in every version of the driver, and 0 its only valid argument.
     let code = unsafe {
         let init = function::<unsafe extern "C" fn(c_uint) -> c_uint>(&handle, "cuInit");
@@ -156,7 +220,9 @@ fn probe(names: impl Iterator<Item = OsString>) -> Result<Driver, LoadError> {
         return Err(refused("cuDeviceGetCount", code));
     }
     match u32::try_from(devices) {
-        Ok(devices) if devices > 0 => Ok(Driver { library, version, devices, _handle: handle }),
+        Ok(devices) if devices > 0 => {
+            Ok(Driver { library, version, devices, lacks: lacking, _handle: handle })
+        }
         _ => Err(LoadError::NoDevice),
     }
 }
@@ -273,6 +339,32 @@ mod tests {
             &[("cuInit", "(unsigned f) { return 803; }")],
             "cuInit of the CUDA driver LIB answers 803 (the library and the kernel module are of different drivers)",
         );
+    }
+
+    #[test]
+    fn what_only_one_feature_needs_is_missed_when_that_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = [symbols::DRIVER, symbols::FOREIGN, symbols::TIMING, symbols::RECORD].concat();
+        let bodies = [("cuDriverGetVersion", "(int *v) { *v = 13000; return 0; }"), ONE_DEVICE];
+        let check = |without: Option<&'static str>, expected: [bool; 3]| {
+            let folder = folder.path().join(without.unwrap_or("whole"));
+            std::fs::create_dir(&folder).unwrap();
+            let path = stub(&folder, &all, without, &bodies);
+            let driver = probe([path].into_iter()).unwrap();
+            for (feature, expected) in Feature::ALL.into_iter().zip(expected) {
+                match driver.offers(feature) {
+                    Ok(()) => assert!(expected, "{feature} without {without:?}"),
+                    Err(LoadError::MissingFeature { feature: told, symbol, .. }) => {
+                        assert_eq!((told, Some(symbol), false), (feature, without, expected));
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        };
+        check(None, [true, true, true]);
+        check(Some(symbols::FOREIGN[0]), [false, true, false]);
+        check(Some(symbols::TIMING[0]), [true, false, true]);
+        check(Some(symbols::RECORD[0]), [true, true, false]);
     }
 
     #[test]

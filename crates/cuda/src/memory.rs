@@ -6,12 +6,14 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::CU_MEMHOSTALLOC_DEVICEMAP;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
 use phonograph_runtime::cpu::kernels::Element;
 
+use crate::adopted::{self, Identity, StaleMemory};
+use crate::captures::relaxed;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 use crate::order::Uses;
@@ -29,12 +31,33 @@ pub struct Memory {
     bytes: u64,
 }
 
+/// A handle that keeps nothing.
+#[derive(Debug)]
+pub(crate) struct WeakMemory {
+    allocation: Weak<Allocation>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl WeakMemory {
+    pub fn is_alive(&self) -> bool {
+        self.allocation.strong_count() > 0
+    }
+
+    pub fn upgrade(&self) -> Option<Memory> {
+        let (allocation, offset, bytes) = (self.allocation.upgrade()?, self.offset, self.bytes);
+        Some(Memory { allocation, offset, bytes })
+    }
+}
+
 struct Allocation {
     device: Device,
     owner: Arc<Owner>,
     address: u64,
     bytes: u64,
     on_host: bool,
+    /// Of memory that somebody else allocated: what it was then.
+    adopted: Option<Identity>,
     /// The launches that touched it last.
     uses: Uses,
 }
@@ -61,6 +84,9 @@ pub enum MemoryError {
     /// Memory of another [`Cuda`](crate::Cuda).
     #[error("the memory belongs to another device")]
     OtherDevice,
+    /// Memory of somebody else's that is no longer what was adopted.
+    #[error(transparent)]
+    Stale(#[from] StaleMemory),
     /// The driver refused.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -84,6 +110,7 @@ impl Memory {
         bytes: u64,
     ) -> Result<Self, DriverError> {
         let _current = device.enter()?;
+        let _relaxed = relaxed()?;
         let (pool, stream) = (device.pool(), device.memory_stream());
         let size = bytes.max(1) as usize;
         let mut address = 0;
@@ -95,6 +122,7 @@ impl Memory {
             address,
             bytes,
             on_host: false,
+            adopted: None,
             uses: Uses::default(),
         });
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
@@ -112,6 +140,7 @@ impl Memory {
         bytes: u64,
     ) -> Result<Self, DriverError> {
         let _current = device.enter()?;
+        let _relaxed = relaxed()?;
         let size = bytes.max(1) as usize;
         let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
         let mut start = ptr::null_mut();
@@ -121,8 +150,37 @@ impl Memory {
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
         let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        let uses = Uses::default();
-        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host: true, uses }))
+        let (on_host, adopted, uses) = (true, None, Uses::default());
+        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host, adopted, uses }))
+    }
+
+    /// A whole allocation of a device that somebody else made and frees.
+    pub(crate) fn adopted(owner: &Arc<Owner>, device: &Device, identity: Identity) -> Self {
+        Self::whole(Allocation {
+            device: device.clone(),
+            owner: owner.clone(),
+            address: identity.start,
+            bytes: identity.bytes,
+            on_host: false,
+            adopted: Some(identity),
+            uses: Uses::default(),
+        })
+    }
+
+    /// The allocation of somebody else's that it was when it was [adopted](crate::Cuda::adopt); `None` for memory of this crate.
+    pub fn identity(&self) -> Option<Identity> {
+        self.allocation.adopted
+    }
+
+    /// Asks the driver whether adopted memory is still the allocation that it was. Other memory always is, and nobody is asked.
+    ///
+    /// # Errors
+    /// The inner error if it is not; the outer one if the driver does not answer.
+    pub fn check(&self) -> Result<Result<(), StaleMemory>, DriverError> {
+        match self.allocation.adopted {
+            Some(identity) => adopted::check(self.address(), identity),
+            None => Ok(Ok(())),
+        }
     }
 
     fn whole(allocation: Allocation) -> Self {
@@ -180,12 +238,17 @@ impl Memory {
         self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
     }
 
-    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one.
+    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one. Addresses tell, since those of all
+    /// devices and of page-locked memory are apart.
     pub(crate) fn overlaps(&self, other: &Memory) -> bool {
-        let end = |memory: &Memory| memory.offset + memory.bytes.max(1);
-        Arc::ptr_eq(&self.allocation, &other.allocation)
-            && self.offset < end(other)
-            && other.offset < end(self)
+        let end = |memory: &Memory| memory.address().saturating_add(memory.bytes.max(1));
+        self.address() < end(other) && other.address() < end(self)
+    }
+
+    /// Not a user of the memory, but a way to find it while there are some.
+    pub(crate) fn downgrade(&self) -> WeakMemory {
+        let (offset, bytes) = (self.offset, self.bytes);
+        WeakMemory { allocation: Arc::downgrade(&self.allocation), offset, bytes }
     }
 
     /// The contents, after all work issued to the device so far.
@@ -194,10 +257,12 @@ impl Memory {
     /// [`MemoryError::Size`] if the memory is not whole elements.
     pub(crate) fn read<T: Element>(&self) -> Result<Vec<T>, MemoryError> {
         let count = self.elements::<T>()?;
+        self.check()??;
         self.allocation.device.synchronize()?;
         let mut values: Vec<T> = Vec::with_capacity(count);
         let bytes = count * size_of::<T>();
         let _current = self.allocation.device.enter()?;
+        let _relaxed = relaxed()?;
         if bytes > 0 {
             // SAFETY: the vector has room for the bytes, which are all of the memory; the wait ends the copy before the
             // vector is used. Any bytes are a `T`, so all elements are initialised. The driver finds out by the address
@@ -226,8 +291,10 @@ impl Memory {
         if values.len() as u64 != held {
             return Err(MemoryError::Length { given: values.len() as u64, held });
         }
+        self.check()??;
         self.allocation.device.synchronize()?;
         let _current = self.allocation.device.enter()?;
+        let _relaxed = relaxed()?;
         if !values.is_empty() {
             // SAFETY: the slice has exactly as many bytes as the memory, and the wait ends the copy before the borrow.
             unsafe {
@@ -255,6 +322,7 @@ impl Memory {
             return Ok(());
         }
         let _current = self.allocation.device.enter()?;
+        let _relaxed = relaxed()?;
         // SAFETY: the part lies in the memory. The driver has taken pageable bytes into memory of its own when it returns.
         Ok(unsafe {
             call!(cuMemcpyHtoDAsync_v2(
@@ -281,6 +349,7 @@ impl Memory {
             return Ok(());
         }
         let _current = self.allocation.device.enter()?;
+        let _relaxed = relaxed()?;
         // SAFETY: the part lies in the memory, and the wait ends the copy before the borrow.
         unsafe {
             let (start, count) = (into.as_mut_ptr().cast(), into.len());
@@ -299,6 +368,7 @@ impl Memory {
     /// Sets every byte to 0, after nothing: what may use the memory has ended. Waits for this alone.
     pub(crate) fn zero(&self) -> Result<(), DriverError> {
         let _current = self.allocation.device.enter()?;
+        let _relaxed = relaxed()?;
         let (address, bytes) = (self.address(), self.bytes as usize);
         if self.allocation.on_host {
             // SAFETY: page-locked memory of so many bytes, which nobody uses now.
@@ -335,7 +405,11 @@ impl Memory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.adopted.is_some() {
+            return; // Whoever allocated it frees it.
+        }
         let current = self.device.enter();
+        let relaxed = relaxed();
         // SAFETY: the allocation is this value's own. Whatever runs on it holds a handle until it is complete, so nothing
         // uses it any more.
         log_drop(unsafe {
@@ -345,6 +419,7 @@ impl Drop for Allocation {
                 call!(cuMemFreeAsync(self.address, self.device.memory_stream()))
             }
         });
+        log_drop(relaxed.map(drop));
         log_drop(current.map(drop));
     }
 }

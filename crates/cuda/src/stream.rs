@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags};
 
+use crate::captures::relaxed;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 
@@ -74,6 +75,7 @@ impl Stream {
     /// Waits until everything on it is complete.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         let _current = self.0.device.enter()?;
+        let _relaxed = relaxed()?;
         // SAFETY: the stream lives.
         unsafe { call!(cuStreamSynchronize(self.0.handle)) }
     }
@@ -118,10 +120,24 @@ unsafe impl Sync for EventInner {}
 impl Event {
     /// An event that stands for nothing yet; waiting for it returns at once.
     pub fn new(device: &Device) -> Result<Self, DriverError> {
+        // Without time stamps recording is cheaper.
+        Self::with_flags(device, CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
+    }
+
+    /// As [`new`](Self::new), but a thread that waits for it sleeps until it is woken, where others spin.
+    pub fn waited_for_asleep(device: &Device) -> Result<Self, DriverError> {
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        Self::with_flags(device, flags | CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
+    }
+
+    /// An event that tells when it was recorded.
+    pub(crate) fn with_time(device: &Device) -> Result<Self, DriverError> {
+        Self::with_flags(device, CUevent_flags::CU_EVENT_DEFAULT as u32)
+    }
+
+    fn with_flags(device: &Device, flags: u32) -> Result<Self, DriverError> {
         let _current = device.enter()?;
         let mut handle = ptr::null_mut();
-        // Without time stamps recording is cheaper, and nothing here measures with events.
-        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: a context is current.
         unsafe { call!(cuEventCreate(&mut handle, flags)) }?;
         Ok(Self(Arc::new(EventInner { handle, device: device.clone() })))
@@ -139,9 +155,30 @@ impl Event {
         unsafe { call!(cuEventRecord(self.0.handle, stream.0.handle)) }
     }
 
+    /// Makes it stand for everything issued so far to a stream of somebody else's.
+    ///
+    /// # Safety
+    /// The handle is that of a stream of the event's context that lives.
+    pub(crate) unsafe fn record_raw(&self, stream: CUstream) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: the caller's promise.
+        unsafe { call!(cuEventRecord(self.0.handle, stream)) }
+    }
+
+    /// Orders what is issued from now on to a stream of somebody else's after what this stands for.
+    ///
+    /// # Safety
+    /// As for [`record_raw`](Self::record_raw).
+    pub(crate) unsafe fn wait_raw(&self, stream: CUstream) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: the caller's promise; 0 is the only plain flag.
+        unsafe { call!(cuStreamWaitEvent(stream, self.0.handle, 0)) }
+    }
+
     /// Waits until what it stands for is complete.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         let _current = self.0.device.enter()?;
+        let _relaxed = relaxed()?;
         // SAFETY: the event lives.
         unsafe { call!(cuEventSynchronize(self.0.handle)) }
     }

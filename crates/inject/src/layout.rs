@@ -1,21 +1,28 @@
 //! The numbers and layouts in [`functions`](crate::functions) against a toolkit's headers, where there are any.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use phonograph_trace::live::Operand;
 
 use crate::functions::{FUNCTIONS, Location};
 
-/// The headers: in the folder that a variable names, or a toolkit's.
-fn headers() -> Option<[String; 2]> {
+/// The headers: in the folder that a variable names, else in a toolkit's, if there is one; the error is what is missing there.
+fn headers() -> Result<[String; 2], String> {
     let named = std::env::var_os("PHONOGRAPH_CUPTI_INCLUDE").map(PathBuf::from);
-    let folders = named.into_iter().chain(["/usr/local/cuda/extras/CUPTI/include".into()]);
-    let read = |folder: PathBuf| {
-        let file = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
-        Some([file("cupti_driver_cbid.h")?, file("generated_cuda_meta.h")?])
+    let folder = named.clone().unwrap_or_else(|| "/usr/local/cuda/extras/CUPTI/include".into());
+    let read = |file: &str| {
+        let path = folder.join(file);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == ErrorKind::NotFound && named.is_none() => {
+                Err(format!("there is no {}", path.display()))
+            }
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
     };
-    folders.into_iter().find_map(read)
+    Ok([read("cupti_driver_cbid.h")?, read("generated_cuda_meta.h")?])
 }
 
 /// The fields of a structure of the header: name, offset, size. Everything that is no small integer or enumeration has 8 bytes.
@@ -59,15 +66,21 @@ fn names(operand: Operand) -> &'static [&'static str] {
 
 #[test]
 fn numbers_and_layouts_are_the_headers() {
-    let Some([numbers, layouts]) = headers() else {
-        return println!(
-            "skipped: no headers of CUPTI; PHONOGRAPH_CUPTI_INCLUDE may name their folder"
-        );
+    let [numbers, layouts] = match headers() {
+        Ok(headers) => headers,
+        Err(missing) => {
+            return println!(
+                "skipped: {missing}; PHONOGRAPH_CUPTI_INCLUDE may name the folder of CUPTI's headers"
+            );
+        }
     };
     let ids: HashMap<&str, u32> = numbers
         .lines()
         .filter_map(|line| line.trim().strip_prefix("CUPTI_DRIVER_TRACE_CBID_")?.split_once('='))
-        .filter_map(|(name, id)| Some((name.trim(), id.trim().trim_end_matches(',').parse().ok()?)))
+        .map(|(name, id)| (name.trim(), id.trim().trim_end_matches(',')))
+        // The last, which gives the type its size, is in hexadecimal.
+        .filter(|(name, _)| *name != "FORCE_INT")
+        .map(|(name, id)| (name, id.parse().unwrap_or_else(|_| panic!("{name} is {id}"))))
         .collect();
     let mut structures: HashMap<&str, &str> = HashMap::new();
     for part in layouts.split("typedef struct ").skip(1) {

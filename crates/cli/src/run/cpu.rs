@@ -77,6 +77,6 @@ impl super::Machine for Machine {
 
     fn measure(&mut self, replays: u64) -> Result<Measured> {
         let costs = costs::measure(&mut self.cpu, &mut self.exec, replays)?;
-        Ok(Measured { nodes: costs.nodes.len(), costs })
+        Ok(Measured { nodes: costs.nodes.len(), costs, by: None })
     }
 }

@@ -39,7 +39,7 @@ impl Machine {
             .filter_map(|node| node.kernel())
             .any(|kernel| matches!(&kernel.kernel, KernelRef::Named(name) if **name == *SPIN));
         let spin = if spins { Some(Spin::new(&mut cuda)?) } else { None };
-        let exec = instantiate(&mut cuda, graph, schedule, &memory, spin.as_ref())?;
+        let exec = cuda.instantiate(graph, schedule, &bindings(&memory, spin.as_ref()))?;
         let (graph, schedule) = (graph.clone(), schedule.clone());
         Ok(Self { cuda, exec, memory, spin, graph, schedule, slots: Vec::new() })
     }
@@ -89,9 +89,14 @@ impl super::Machine for Machine {
 
     fn measure(&mut self, replays: u64) -> Result<Measured> {
         let profiler = Profiler::start()?;
+        let by = match profiler.without_cupti() {
+            Some(reason) => format!("{} ({reason})", profiler.method()),
+            None => profiler.method().to_string(),
+        };
         // Anew, since the profiler knows only nodes that it has seen instantiated.
         let (graph, spin) = (&self.graph, self.spin.as_ref());
-        let mut exec = instantiate(&mut self.cuda, graph, &self.schedule, &self.memory, spin)?;
+        let bindings = bindings(&self.memory, spin);
+        let mut exec = profiler.instantiate(&mut self.cuda, graph, &self.schedule, &bindings)?;
         for &(slot, value) in &self.slots {
             exec.set(slot, value)?;
         }
@@ -105,22 +110,15 @@ impl super::Machine for Machine {
         for (cost, measured) in costs.nodes.iter_mut().zip(measured) {
             *cost = measured.unwrap_or(*cost);
         }
-        Ok(Measured { costs, nodes })
+        Ok(Measured { costs, nodes, by: Some(by) })
     }
 }
 
-fn instantiate(
-    cuda: &mut Cuda,
-    graph: &ComputeGraph,
-    schedule: &Schedule,
-    memory: &[(BufferId, Memory)],
-    spin: Option<&Spin>,
-) -> Result<Exec> {
+fn bindings<'a>(memory: &'a [(BufferId, Memory)], spin: Option<&'a Spin>) -> Bindings<'a> {
     let bindings =
         memory.iter().fold(Bindings::new(), |all, (buffer, memory)| all.memory(*buffer, memory));
-    let bindings = match spin {
+    match spin {
         Some(spin) => bindings.spin(SPIN, spin),
         None => bindings,
-    };
-    Ok(cuda.instantiate(graph, schedule, &bindings)?)
+    }
 }

@@ -13,7 +13,7 @@ use phonograph::plan::ExecutionPlan;
 use phonograph::plan::streams::PlanOptions;
 use serde_json::{Value, json};
 
-use crate::{Answer, GraphFile, costs, input, print, print_json, progress, title};
+use crate::{Answer, GraphFile, costs, harmless, input, print, print_json, progress, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -68,10 +68,11 @@ trait Machine {
     fn measure(&mut self, replays: u64) -> Result<Measured>;
 }
 
-/// What nodes take, and how many of them were measured rather than assumed.
+/// What nodes take, how many of them were measured rather than assumed, and how if there is more than one way.
 struct Measured {
     costs: costs::Costs,
     nodes: usize,
+    by: Option<String>,
 }
 
 /// What there is to say of a graph on a backend.
@@ -127,13 +128,14 @@ pub fn run(args: &Args) -> Result<Answer> {
     report(args, &graph, machine, &times)?;
     // Last, since these replays change what the graph changes.
     if let Some(path) = &args.profile {
-        let Measured { costs, nodes } = machine.measure(args.replays)?;
+        let Measured { costs, nodes, by } = machine.measure(args.replays)?;
         costs::write(path, &graph, &costs)?;
-        if !args.json && nodes < graph.node_count() {
-            let count = graph.node_count();
-            let text =
-                format!("  profile        {nodes} of {count} nodes measured, the others assumed\n");
-            print(text.as_bytes())?;
+        let count = graph.node_count();
+        if !args.json && (nodes < count || by.is_some()) {
+            let by = by.map_or_else(String::new, |by| format!(" by {by}"));
+            let others = if nodes < count { ", the others assumed" } else { "" };
+            let text = format!("  profile        {nodes} of {count} nodes measured{by}{others}\n");
+            print(harmless(&text).as_bytes())?;
         }
     }
     Ok(Answer::Yes)

@@ -36,7 +36,7 @@ fn row(cuda: &mut Cuda, empty: &Function, name: &str, width: usize, length: usiz
     // The thread keeps to one context, as programs do.
     // SAFETY: the device keeps its context.
     unsafe { expect(sys::cuCtxSetCurrent(device.context())) };
-    let repeats = (3_000_000 / graph.node_count()).clamp(300, 10_000);
+    let repeats = (12_000_000 / graph.node_count()).clamp(1000, 10_000);
     let (mut launch, mut raw_launch) = (Vec::new(), Vec::new());
     let (mut replay, mut raw_replay) = (Vec::new(), Vec::new());
     for turn in 0..repeats {

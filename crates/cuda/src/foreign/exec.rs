@@ -7,10 +7,12 @@ use std::ops::{Deref, DerefMut};
 use cudarc::driver::sys::{
     CUgraphExec, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode,
 };
-use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
+use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Pitched, Target};
 use phonograph_runtime::cpu::NodePath;
+use rustc_hash::FxHashSet;
 
 use super::Imported;
+use crate::adopted::{Identity, StaleMemory, check, place_of};
 use crate::bindings::InstantiateError;
 use crate::device::Device;
 use crate::error::{DriverError, log_drop};
@@ -55,7 +57,13 @@ impl Captured {
         }
         let executable = Executable::new(&self.graph, u64::from(flags));
         let executable = executable.map_err(|refused| self.explain(refused))?;
-        Ok(ForeignExec { executable, captured: self, last: None })
+        // The driver maps what a graph allocates when it is launched, so that addresses in a graph that may do so say nothing
+        // before.
+        let operands = match self.read_only() {
+            Some(_) => Vec::new(),
+            None => operands(self.graph())?,
+        };
+        Ok(ForeignExec { executable, captured: self, operands, checked: true, last: None })
     }
 
     fn explain(&self, refused: Refused) -> InstantiateError {
@@ -87,6 +95,40 @@ fn has_priorities(graph: &ComputeGraph) -> bool {
     })
 }
 
+/// The allocations that the copies and fills of a graph and of those inside name, each with the first node that does. Nesting
+/// is bounded. Memory that the driver does not know is left out.
+fn operands(graph: &ComputeGraph) -> Result<Vec<Operand>, DriverError> {
+    let mut known: FxHashSet<Identity> = FxHashSet::default();
+    let mut operands = Vec::new();
+    let mut graphs = vec![(NodePath(Vec::new()), graph)];
+    while let Some((inside, graph)) = graphs.pop() {
+        for id in graph.node_ids() {
+            let node = graph.node(id);
+            let path = || {
+                let mut path = inside.clone();
+                path.0.push((id, node.name.to_string()));
+                path
+            };
+            let ends: &[&Pitched] = match &node.kind {
+                NodeKind::Memcpy(copy) => &[&copy.src, &copy.dst],
+                NodeKind::Memset(fill) => &[&fill.dst],
+                kind => {
+                    graphs.extend(kind.inner_graphs().iter().map(|inner| (path(), inner)));
+                    continue;
+                }
+            };
+            for end in ends {
+                let Target::Address(address) = end.target else { continue };
+                let Some(place) = place_of(address)? else { continue };
+                if known.insert(place.identity) {
+                    operands.push(Operand { node: path(), address, adopted: place.identity });
+                }
+            }
+        }
+    }
+    Ok(operands)
+}
+
 impl Deref for Captured {
     type Target = Imported;
 
@@ -107,11 +149,36 @@ impl fmt::Debug for Captured {
     }
 }
 
+/// Why a graph of others was not launched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// A copy or fill of memory that was freed since the graph was instantiated, and perhaps allocated anew.
+    #[error("node {node} works on memory that is gone: {source}")]
+    Stale {
+        /// The node.
+        node: NodePath,
+        /// What the memory was, and what lies there now.
+        source: StaleMemory,
+    },
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// What a copy or fill names.
+struct Operand {
+    node: NodePath,
+    address: u64,
+    adopted: Identity,
+}
+
 /// A graph of others, ready to launch.
 pub struct ForeignExec {
     // Dropped before what its nodes refer to.
     executable: Executable,
     captured: Captured,
+    operands: Vec<Operand>,
+    checked: bool,
     last: Option<Stream>,
 }
 
@@ -131,12 +198,38 @@ impl ForeignExec {
         self.executable.upload(stream)
     }
 
+    /// Asks the driver whether the memory that copies and fills name is still what it was when the graph was instantiated.
+    /// Each launch does so first, unless told otherwise: one call of the driver for each allocation that they name. Which
+    /// parameters of kernels are addresses nobody knows; those are not looked at.
+    ///
+    /// # Errors
+    /// [`LaunchError::Stale`] names a node and both allocations.
+    pub fn check(&self) -> Result<(), LaunchError> {
+        for Operand { node, address, adopted } in &self.operands {
+            if let Err(source) = check(*address, *adopted)? {
+                return Err(LaunchError::Stale { node: node.clone(), source });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each launch asks the driver about the memory of copies and fills first, as it does unless this says otherwise.
+    pub fn set_checked(&mut self, checked: bool) {
+        self.checked = checked;
+    }
+
     /// Issues a run to the stream and returns at once.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check); nothing has run then.
     ///
     /// # Safety
     /// Whatever the graph's nodes refer to is still there and stays until the run is over: memory, modules, user data of
     /// host functions, events. Nothing else touches that memory unordered meanwhile.
-    pub unsafe fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
+    pub unsafe fn launch(&mut self, stream: &Stream) -> Result<(), LaunchError> {
+        if self.checked {
+            self.check()?;
+        }
         self.executable.launch(stream)?;
         if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
             self.last = Some(stream.clone());

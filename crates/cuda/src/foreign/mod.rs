@@ -27,6 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod divert;
 mod edit;
 mod exec;
 mod parameters;
@@ -39,12 +40,14 @@ use cudarc::driver::sys::{CUgraph, CUgraphNode};
 use phonograph_graph::{ComputeGraph, GraphError, MAX_NESTING, NodeId};
 
 use crate::error::DriverError;
+use crate::loader::{Driver, Feature, LoadError};
 use read::Read;
 
 pub(crate) use read::{edges_of, kind_name, nodes_of};
 
+pub use divert::Diversion;
 pub use edit::{EditError, Edited};
-pub use exec::{Captured, ForeignExec};
+pub use exec::{Captured, ForeignExec, LaunchError};
 pub use parameters::Parameter;
 pub use watch::{Arranged, Block, Saved, Watch, WatchError};
 pub use window::{CaptureError, CaptureMode, Diagnosis, Unjoined};
@@ -52,6 +55,9 @@ pub use window::{CaptureError, CaptureMode, Diagnosis, Unjoined};
 /// Why a graph of the driver cannot be read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ImportError {
+    /// No driver, or one that lacks what this needs.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The driver refused.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -99,9 +105,9 @@ impl Imported {
     ///
     /// # Safety
     /// The handle is that of a graph of the driver that lives as long as this value, and that nobody else changes
-    /// meanwhile. The driver has been loaded ([`Driver::load`](crate::Driver::load)), and where kernels are of a module
-    /// that is not loaded yet, their context is current.
+    /// meanwhile. Where kernels are of a module that is not loaded yet, their context is current.
     pub unsafe fn read(handle: CUgraph) -> Result<Self, ImportError> {
+        Driver::load()?.offers(Feature::Foreign)?;
         // SAFETY: the caller's promise.
         Ok(Self(unsafe { read::read(handle) }?))
     }

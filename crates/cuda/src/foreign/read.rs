@@ -17,7 +17,6 @@ use cudarc::driver::sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
     CUarray, CUevent, CUgraph, CUgraphDebugDot_flags, CUgraphEdgeData, CUgraphNode,
     CUgraphNodeType, CUlaunchAttributeID, CUlaunchAttributeValue, CUmemorytype,
-    CUpointer_attribute,
 };
 use phonograph_graph::{
     ComputeGraph, Edge, EdgeData, EdgeKind, EventId, Extent, GraphBuilder, HostNode, KernelConfig,
@@ -29,6 +28,7 @@ use smallvec::SmallVec;
 
 use super::parameters::{Functions, Parameters};
 use super::{ImportError, ReadOnly};
+use crate::adopted::place_of;
 use crate::device::zeroed;
 use crate::error::call;
 use crate::graph::edge_data;
@@ -460,18 +460,8 @@ impl End {
             CUmemorytype::CU_MEMORYTYPE_HOST => true,
             CUmemorytype::CU_MEMORYTYPE_DEVICE | CUmemorytype::CU_MEMORYTYPE_ARRAY => false,
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => {
-                use CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as TYPE;
-                let mut memory: c_uint = 0;
-                // SAFETY: this attribute is an unsigned integer; the address is only looked up.
-                let asked = unsafe {
-                    call!(cuPointerGetAttribute((&raw mut memory).cast(), TYPE, self.device))
-                };
-                match asked {
-                    Ok(()) => memory == CUmemorytype::CU_MEMORYTYPE_HOST as c_uint,
-                    // An address that the driver does not know is ordinary memory of the host.
-                    Err(error) if error.code == 1 => true,
-                    Err(error) => return Err(error.into()),
-                }
+                // An address that the driver does not know is ordinary memory of the host.
+                place_of(self.device)?.is_none_or(|place| place.on_host)
             }
         })
     }

@@ -16,8 +16,10 @@ use rustc_hash::FxHashSet;
 use super::exec::Captured;
 use super::read::{describe, edges_of, nodes_of};
 use super::{ImportError, Imported};
+use crate::captures::Capturing;
 use crate::error::{DriverError, call};
 use crate::graph::Graph;
+use crate::loader::{Driver, Feature, LoadError};
 use crate::stream::Stream;
 
 /// What the driver forbids while a stream captures.
@@ -35,6 +37,9 @@ pub enum CaptureMode {
 /// Why a closure was not captured. The stream is not capturing, whatever happened.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError<E> {
+    /// The driver lacks what this needs; the closure was not called.
+    #[error(transparent)]
+    Load(LoadError),
     /// The capture could not begin; the closure was not called.
     #[error("the capture cannot begin: {0}")]
     Begin(DriverError),
@@ -103,7 +108,9 @@ impl fmt::Display for Diagnosis {
 impl Stream {
     /// Captures what `work` does on this stream, and on streams that it forks from it and joins again, into a graph.
     /// Nothing of that runs. `work` gets the raw handle and may hand it to any library; the device's context is current
-    /// meanwhile.
+    /// meanwhile. Inside, memory may be allocated and other streams waited for through this crate in every mode; what
+    /// waits for the whole device ([`Device::synchronize`](crate::Device::synchronize), [`Cuda::read`](crate::Cuda::read)
+    /// and `write`) is refused on this thread and waits for the end on others.
     ///
     /// # Errors
     /// [`CaptureError::Work`] is the closure's own error, before any of the end. [`CaptureError::End`] says which rule the
@@ -113,6 +120,9 @@ impl Stream {
         mode: CaptureMode,
         work: impl FnOnce(CUstream) -> Result<T, E>,
     ) -> Result<(Captured, T), CaptureError<E>> {
+        Driver::load()
+            .and_then(|driver| driver.offers(Feature::Foreign))
+            .map_err(CaptureError::Load)?;
         let device = self.device();
         let current = device.enter().map_err(CaptureError::Begin)?;
         let window = Window::begin(self, mode).map_err(CaptureError::Begin)?;
@@ -130,6 +140,7 @@ impl Stream {
 struct Window<'a> {
     stream: &'a Stream,
     open: bool,
+    _capturing: Capturing,
 }
 
 impl<'a> Window<'a> {
@@ -139,9 +150,10 @@ impl<'a> Window<'a> {
             CaptureMode::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
             CaptureMode::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
         };
+        let capturing = Capturing::here();
         // SAFETY: the stream lives.
         unsafe { call!(cuStreamBeginCapture_v2(stream.handle(), mode)) }?;
-        Ok(Self { stream, open: true })
+        Ok(Self { stream, open: true, _capturing: capturing })
     }
 
     fn end<E>(mut self) -> Result<Graph, CaptureError<E>> {

@@ -8,6 +8,7 @@
 
 mod bases;
 mod control;
+mod foreign;
 mod kernel;
 mod parts;
 mod product;
@@ -32,6 +33,7 @@ use phonograph_runtime::cpu::{NodePath, first_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
 use crate::cublas::Handle;
 use crate::cuda::Kernels;
@@ -42,6 +44,7 @@ use crate::graph::{Dependencies, edge_data};
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{Turn, Uses};
+use crate::profile::Split;
 use crate::stream::{Event, Stream};
 
 pub(crate) use product::Blas;
@@ -66,16 +69,27 @@ pub(crate) fn instantiate(
     bindings: &Bindings<'_>,
 ) -> Result<Exec, InstantiateError> {
     check_graph(graph, schedule)?;
-    instantiate_checked(target, None, graph, schedule, bindings)
+    instantiate_checked(target, graph, schedule, bindings, How::default())
 }
 
-/// The same for a graph that [`check_graph`] has found right; uploaded on a stream, if one is given.
+/// How a graph is made executable.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How<'a> {
+    /// The stream on which it is uploaded, if it is.
+    pub upload: Option<&'a Stream>,
+    /// Whether the nodes run one after another, with events recorded between them.
+    pub timed: bool,
+    /// Whether a large graph may become several executables.
+    pub in_parts: bool,
+}
+
+/// The same for a graph that [`check_graph`] has found right.
 pub(crate) fn instantiate_checked(
     target: Target<'_>,
-    upload: Option<&Stream>,
     graph: &ComputeGraph,
     schedule: &Schedule,
     bindings: &Bindings<'_>,
+    how: How<'_>,
 ) -> Result<Exec, InstantiateError> {
     let device = &target.devices[0];
     // Current for all of it, so that no node has to make it so.
@@ -109,6 +123,7 @@ pub(crate) fn instantiate_checked(
         part: PartId(0),
         has_priorities: false,
         allocated: Vec::new(),
+        split: None,
     };
     let bases = lowering.bind(graph)?;
     let slots = (0..graph.slots().len()).map(SlotId::from_index).collect();
@@ -124,7 +139,7 @@ pub(crate) fn instantiate_checked(
         parts: Vec::new(),
     };
     lowering.room_for_words(graph)?;
-    let (graphs, mut executables) = lowering.outermost(&mut scope, upload)?;
+    let (graphs, mut executables) = lowering.outermost(&mut scope, how)?;
     let by_cublas = lowering.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
     let by_cublas: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
     let switches = graph.node_ids().zip(scope.ends).map(|(id, ends)| {
@@ -140,7 +155,11 @@ pub(crate) fn instantiate_checked(
     let executable = executables.remove(0);
     let rest = executables.into();
     let front = Front { executable, turn: Turn::default(), pending: true, rest };
+    let given = bindings.memory.iter().map(|&(buffer, memory)| (buffer, memory));
+    let adopted = Adopted::new(graph, given, !lowering.pointer_slots.is_empty());
     Ok(Exec {
+        adopted,
+        split: lowering.split,
         unbound: unbound.collect(),
         changed: Vec::new(),
         retired: Vec::new(),
@@ -192,7 +211,8 @@ fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
     let (mut written, mut is_opaque) = (FxHashSet::default(), false);
     for id in graph.node_ids() {
         match graph.effects(id) {
-            Effects::Unknown => is_opaque = true,
+            // What was observed holds for the inputs that were tried; waiting costs little.
+            Effects::Observed(_) | Effects::Unknown => is_opaque = true,
             Effects::Known(operands) => {
                 let writes = operands.into_iter().filter(|(_, access)| access.writes());
                 let buffers = writes.map(|(region, _)| region.buffer);
@@ -232,6 +252,8 @@ struct Lowering<'a> {
     has_priorities: bool,
     /// Buffers that allocation nodes made and no node has freed.
     allocated: Vec<BufferId>,
+    /// What times the nodes of the outermost graph.
+    split: Option<Split>,
 }
 
 impl<'a> Lowering<'a> {
@@ -269,9 +291,33 @@ impl<'a> Lowering<'a> {
             for from in reuse.get(&id).into_iter().flatten().filter(|from| here(**from)) {
                 scope.ends[from.index()].iter().for_each(|&end| after.push_full(end));
             }
-            scope.ends[id.index()] = self.node(scope, id, &after)?;
+            let outermost = scope.place == Place::Outermost;
+            match self.split.as_ref().filter(|_| outermost) {
+                None => scope.ends[id.index()] = self.node(scope, id, &after)?,
+                Some(split) => {
+                    // One after another is an order that keeps every other.
+                    let ends = self.node(scope, id, &split.after())?;
+                    self.time(scope, id, &ends)?;
+                    scope.ends[id.index()] = ends;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Records an event after a node.
+    fn time(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        ends: &SmallVec<[CUgraphNode; 1]>,
+    ) -> Result<(), InstantiateError> {
+        let Some(split) = &mut self.split else { return Ok(()) };
+        let takes_time = !matches!(
+            scope.graph.node(id).kind,
+            NodeKind::Empty | NodeKind::EventRecord(_) | NodeKind::EventWait(_)
+        );
+        split.passed(scope.driver, id, ends, takes_time).map_err(scope.refused(id))
     }
 
     /// Lowers one node; gives the driver's nodes whose completion is its own.
@@ -299,7 +345,10 @@ impl<'a> Lowering<'a> {
             _ => {}
         }
         match &node.kind {
-            NodeKind::Kernel(kernel) => self.kernel(scope, id, kernel, after),
+            NodeKind::Kernel(kernel) => match self.foreign(scope, id, kernel, after)? {
+                Some(nodes) => Ok(nodes),
+                None => self.kernel(scope, id, kernel, after),
+            },
             NodeKind::Memcpy(copy) => self.copy(scope, id, copy, after),
             NodeKind::Memset(fill) => self.fill(scope, id, fill, after),
             NodeKind::Host(_) => self.host(scope, id, after),

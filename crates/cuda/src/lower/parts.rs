@@ -15,10 +15,11 @@ use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
 use rustc_hash::FxHashMap;
 
 use super::scope::Scope;
-use super::{Lowering, issued, reuse};
+use super::{How, Lowering, issued, reuse};
 use crate::bindings::InstantiateError;
 use crate::exec::PartId;
 use crate::graph::{Executable, Graph, Refused};
+use crate::profile::Split;
 use crate::stream::Stream;
 
 /// The fewest nodes of a part.
@@ -34,18 +35,20 @@ struct Part {
 }
 
 impl Lowering<'_> {
-    /// Lowers the outermost graph and makes it executable, uploaded on a stream if one is given. While a part is made,
-    /// threads instantiate those before it.
+    /// Lowers the outermost graph and makes it executable. While a part is made, threads instantiate those before it.
     pub(super) fn outermost(
         &mut self,
         scope: &mut Scope<'_>,
-        upload: Option<&Stream>,
+        how: How<'_>,
     ) -> Result<(Vec<Graph>, Vec<Executable>), InstantiateError> {
         self.place_internal(scope)?;
         let order: Vec<NodeId> = issued(scope.schedule).collect();
         let reuse = reuse(scope.schedule);
         let length = LENGTH.max(order.len() / MAX_PARTS);
-        let mut ends = ends_of_parts(scope.graph, &scope.schedule.reuse, &order, length);
+        let mut ends = match how.in_parts {
+            true => ends_of_parts(scope.graph, &scope.schedule.reuse, &order, length),
+            false => Vec::new(),
+        };
         if !ends.is_empty() {
             scope.parts = vec![PartId(0); scope.graph.node_count()];
         }
@@ -54,7 +57,7 @@ impl Lowering<'_> {
         let parts = Mutex::new(parts);
         let work = || {
             let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
-            std::iter::from_fn(next).map(|part| executable(part, upload)).collect::<Vec<_>>()
+            std::iter::from_fn(next).map(|part| executable(part, how.upload)).collect::<Vec<_>>()
         };
         let made = thread::scope(|threads| {
             let others = match ends.len() {
@@ -67,7 +70,12 @@ impl Lowering<'_> {
                 .collect();
             let (mut start, hand_over) = (0, hand_over);
             for (id, &end) in (0..).map(PartId).zip(&ends) {
-                let part = self.part(scope, id, &reuse, &order[start..end])?;
+                let graph = Graph::new(&self.target.devices[0])?;
+                if how.timed {
+                    let device = &self.target.devices[0];
+                    self.split = Some(Split::begin(device, graph.handle())?);
+                }
+                let part = self.part(scope, id, graph, &reuse, &order[start..end])?;
                 hand_over.send(part).expect("the other end is open");
                 start = end;
             }
@@ -93,10 +101,10 @@ impl Lowering<'_> {
         &mut self,
         scope: &mut Scope<'_>,
         id: PartId,
+        graph: Graph,
         reuse: &FxHashMap<NodeId, Vec<NodeId>>,
         nodes: &[NodeId],
     ) -> Result<Part, InstantiateError> {
-        let graph = Graph::new(&self.target.devices[0])?;
         (scope.driver, self.part) = (graph.handle(), id);
         if !scope.parts.is_empty() {
             nodes.iter().for_each(|node| scope.parts[node.index()] = id);

@@ -17,6 +17,7 @@ use super::kernel::Named;
 use super::scope::{Place, Scope};
 use super::words::Words;
 use super::{Lowering, ProductBy, Target};
+use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
 use crate::exec::{Exec, Faults, Front, HostCall, Op, PartId, ScalarSlot};
 use crate::graph::{Dependencies, Executable, Graph};
@@ -101,6 +102,7 @@ impl Recorded {
             part: PartId(0),
             has_priorities: self.has_priorities,
             allocated: Vec::new(),
+            split: None,
         };
         let node = NodeId(0);
         let number = NodeId::from_index(self.nodes.len());
@@ -201,6 +203,8 @@ impl Recorded {
             switches: switches.collect(),
             faults: self.faults,
             host_fault: self.host_fault,
+            split: None,
+            adopted: Adopted::default(),
             device,
             owner: target.owner.clone(),
             last: None,

@@ -57,6 +57,8 @@ pub(super) struct Cupti {
     next: unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32,
     dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32,
     node_number: unsafe extern "C" fn(*mut c_void, *mut u64) -> u32,
+    /// The name that it was found by.
+    pub library: String,
     /// The subscription while one is active, as a number.
     subscriber: Mutex<usize>,
     /// Held so that it stays loaded.
@@ -247,6 +249,7 @@ fn probe(names: impl Iterator<Item = OsString>) -> Result<Cupti, ProfileError> {
         dropped: find!("cuptiActivityGetNumDroppedRecords"),
         node_number: find!("cuptiGetGraphNodeId"),
         subscriber: Mutex::new(0),
+        library: library.clone(),
         _handle: handle,
     })
 }

@@ -17,11 +17,12 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUgraphNodeType, CUstreamCaptureMode};
+use cudarc::driver::sys::CUgraphNodeType;
 
 use crate::device::{Device, DeviceError, zeroed};
-use crate::error::{DriverError, call, log_drop};
+use crate::error::DriverError;
 use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
+use crate::loader::{Driver, Feature};
 use crate::memory::{Memory, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::stream::Stream;
@@ -100,6 +101,8 @@ unsafe impl Sync for Recorder {}
 impl Recorder {
     /// Opens the first device and puts what calls need in place.
     pub fn new() -> Result<Self, RecordError> {
+        let lacks = |error| RecordError::Device(DeviceError::Load(error));
+        Driver::load().and_then(|driver| driver.offers(Feature::Record)).map_err(lacks)?;
         let device = Device::open(0)?;
         let load = || -> Result<[Function; 2], RecordError> {
             let module = Module::from_ptx(&device, KERNELS)?;
@@ -148,27 +151,6 @@ fn kernel_params(kernel: &Function) -> cudarc::driver::sys::CUDA_KERNEL_NODE_PAR
     (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
     (params.blockDimX, params.blockDimY, params.blockDimZ) = (1, 1, 1);
     params
-}
-
-/// A thread that may do what captures bar, without a word about it in any answer, for as long as this lives.
-struct Relaxed {
-    before: CUstreamCaptureMode,
-}
-
-impl Relaxed {
-    fn new() -> Result<Self, DriverError> {
-        let mut before = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the mode before is written over the one given.
-        unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut before)) }?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        // SAFETY: as above; the mode is the one that the thread had.
-        log_drop(unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut self.before)) });
-    }
 }
 
 /// What host nodes call.

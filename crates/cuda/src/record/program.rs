@@ -16,7 +16,8 @@ use phonograph_trace::{Call, CuResult, ThreadId};
 use rustc_hash::FxHashMap;
 
 use super::perform::{Answer, State, supported};
-use super::{RecordError, Recorder, Relaxed};
+use super::{RecordError, Recorder};
+use crate::captures::relaxed;
 use crate::error::DriverError;
 use crate::foreign::{ImportError, edges_of, kind_name, nodes_of};
 use crate::graph::{Executable, Graph};
@@ -40,7 +41,7 @@ impl Recorder {
             return Err(RecordError::Unsupported { id: asked.id.clone(), step, op });
         }
         let _current = self.device.enter()?;
-        let _relaxed = Relaxed::new()?;
+        let _relaxed = relaxed()?;
         let state = Mutex::new(State::new(&asked.streams, asked.events)?);
         let mut seen = Seen::default();
         let mut steps = Vec::with_capacity(calls.len());

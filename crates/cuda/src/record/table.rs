@@ -12,7 +12,8 @@ use phonograph_trace::recording::{CaptureStatus, MatrixRow, MatrixThread, NodeRo
 
 use super::calls::Scene;
 use super::program::{Info, info};
-use super::{RecordError, Recorder, Relaxed};
+use super::{RecordError, Recorder};
+use crate::captures::relaxed;
 use crate::error::{DriverError, call};
 use crate::foreign::{ImportError, edges_of, kind_name, nodes_of};
 use crate::graph::{Executable, Graph};
@@ -96,7 +97,7 @@ impl Recorder {
 
     /// Notes what is in a finished graph.
     fn finished(&self, graph: CUgraph, row: &mut NodeRow) -> Result<(), DriverError> {
-        let _relaxed = Relaxed::new()?;
+        let _relaxed = relaxed()?;
         let driver = |error: ImportError| match error {
             ImportError::Driver(error) => error,
             other => unreachable!("listing nodes and edges fails in the driver only: {other}"),

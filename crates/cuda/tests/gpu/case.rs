@@ -1,8 +1,9 @@
 //! One graph with its data, run on the CPU and on CUDA.
 
 use std::cell::{Cell, RefCell};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cudarc::driver::sys::CUresult;
 use phonograph_cuda::{Bindings, Cuda, Exec, Function};
 use phonograph_graph::{
     BufferId, BufferRole, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel,
@@ -149,6 +150,22 @@ pub fn check(cuda: &mut Cuda, case: &Case) {
 pub fn place(all: bool) -> Place<'static> {
     let indirect: &dyn Fn(usize) -> bool = if all { &|_| true } else { &|_| false };
     Place { number: 0, weak_edges: all, indirect }
+}
+
+/// That the driver did it.
+#[track_caller]
+pub fn expect(result: CUresult) {
+    assert_eq!(result, CUresult::CUDA_SUCCESS);
+}
+
+/// A dense view of f32 of a whole buffer.
+pub fn view(buffer: BufferId, extents: &[u64]) -> View {
+    View::contiguous(buffer, DType::F32, extents).unwrap()
+}
+
+/// x + 1.
+pub fn add_one() -> Arc<Expr> {
+    Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0))).unwrap().into()
 }
 
 /// A tensor of f32 in an external buffer of its own.

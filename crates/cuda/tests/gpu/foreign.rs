@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use cudarc::driver::sys::{self, CUgraphNode, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUgraphNode, CUstream};
 use phonograph_capture::model::Rule;
 use phonograph_cuda::{
     CaptureError, CaptureMode, Captured, Cuda, EditError, Event, Function, Memory, ReadOnly, Stream,
@@ -12,7 +12,7 @@ use phonograph_cuda::{
 use phonograph_graph::{Effects, GraphBuilder, NodeId, NodeKind};
 use phonograph_plan::passes::reduce_edges;
 
-use crate::case::cuda;
+use crate::case::{cuda, expect};
 
 /// Multiplies and adds, so that the order of two launches shows in the result.
 const STEP: &str =
@@ -27,11 +27,6 @@ const CLUSTER: &str = "extern \"C\" __global__ void pair(unsigned *x) {
     asm volatile(\"mov.u32 %0, %%cluster_nctarank;\" : \"=r\"(count));
     x[blockIdx.x] += count;
 }";
-
-#[track_caller]
-fn expect(result: CUresult) {
-    assert_eq!(result, CUresult::CUDA_SUCCESS);
-}
 
 /// Launches `step` as any library would.
 pub fn launch(function: &Function, stream: CUstream, memory: &Memory, by: u32) {

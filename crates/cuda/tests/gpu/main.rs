@@ -1,15 +1,22 @@
 //! The backend on a device; without one, each test says why it is skipped. Expressions are also run on the host, and all
 //! generated code is compiled where there is NVRTC.
 
+mod adopted;
 mod bits;
+mod captures;
 mod case;
 mod compile;
+mod conditionals;
+mod devices;
 mod foreign;
 mod handles;
 mod host;
+mod kernels;
 mod nodes;
 mod parts;
 mod profile;
 mod record;
+mod refusals;
 mod replay;
+mod slots;
 mod watch;
