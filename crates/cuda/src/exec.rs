@@ -21,7 +21,8 @@ use crate::block::{Block, WordId};
 use crate::cublas::Handle;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
-use crate::graph::{Executable, Graph};
+use crate::front::{Front, PartId};
+use crate::graph::Graph;
 use crate::launch::{Launch, Pointers};
 use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
@@ -75,10 +76,6 @@ fn used_by(node: &Option<NodePath>) -> String {
 /// A place among the [`Exec`]'s operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OpId(pub u32);
-
-/// A part of a graph that has an executable of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PartId(pub u32);
 
 /// A node of the driver whose parameters may change between replays.
 pub(crate) struct Op {
@@ -208,44 +205,6 @@ pub struct Exec {
     pub(crate) device: Device,
     pub(crate) owner: Arc<Owner>,
     pub(crate) last: Option<Stream>,
-}
-
-/// What a launch looks at, in one line of the cache: a launch of a large graph leaves none of it there.
-#[repr(align(64))]
-pub(crate) struct Front {
-    /// Of the only part, or the first one.
-    pub executable: Executable,
-    /// The turn of its last launch.
-    pub turn: Turn,
-    /// Whether something is to be done before the next launch: slots without memory, changes, memory to be let go.
-    pub pending: bool,
-    /// Of the other parts, each launched after the one before.
-    pub rest: Box<[Executable]>,
-}
-
-impl Front {
-    /// Issues a run of all parts to the stream.
-    #[inline]
-    pub fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        // Looked at before the launch, which leaves nothing in the caches.
-        match self.rest.is_empty() {
-            true => self.executable.launch(stream),
-            false => self.launch_parts(stream),
-        }
-    }
-
-    #[cold]
-    fn launch_parts(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        let parts = std::iter::once(&mut self.executable).chain(&mut self.rest);
-        parts.map(|part| part.launch(stream)).collect()
-    }
-
-    fn part(&self, part: PartId) -> &Executable {
-        match part.0.checked_sub(1) {
-            None => &self.executable,
-            Some(at) => &self.rest[at as usize],
-        }
-    }
 }
 
 /// What generated kernels note that they could not do.

@@ -4,7 +4,8 @@
 //! are the graph's edges, with their data, and the reuse edges of the memory plan; streams and events of the schedule
 //! leave no trace. A node becomes one node of the driver, or as many as it takes: a conditional has a kernel before it
 //! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
-//! A step of several nodes is as many launches: fusing is for passes over graphs. O(nodes + edges), besides compiling.
+//! A step of several nodes is as many launches: fusing is for passes over graphs. A very large graph becomes several of the
+//! driver's, one after another (`parts`). O(nodes + edges), besides compiling.
 
 mod bases;
 mod control;
@@ -39,7 +40,8 @@ use crate::cublas::Handle;
 use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::Version;
-use crate::exec::{Exec, Faults, Front, HostCall, Op, OpId, PartId, PointerSlot, ScalarSlot, Work};
+use crate::exec::{Exec, Faults, HostCall, Op, OpId, PointerSlot, ScalarSlot, Work};
+use crate::front::{Front, PartId};
 use crate::graph::{Dependencies, edge_data};
 use crate::memory::{Memory, Owner};
 use crate::module::Function;

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::bases::Base;
 use crate::bindings::InstantiateError;
 use crate::error::DriverError;
-use crate::exec::PartId;
+use crate::front::PartId;
 use crate::graph::Refused;
 
 /// Where a graph stands, which decides what it may hold.

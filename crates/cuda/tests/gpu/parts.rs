@@ -45,7 +45,7 @@ fn a_large_graph_in_parts_is_one_graph() {
     // SAFETY: launched with a thread for each element.
     let bindings = unsafe { Bindings::new().kernel("step", &step) };
     let mut exec = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings).unwrap();
-    assert_eq!(exec.handles().len(), 4);
+    assert_eq!(exec.handles().len(), 9);
     let streams = [(), ()].map(|()| Stream::new(&cuda.devices()[0].clone()).unwrap());
     let mut expected = 0u32;
     let disabled = [3, 20_000, 20_008, 39_999];

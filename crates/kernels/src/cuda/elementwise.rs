@@ -4,12 +4,13 @@
 //! stored after all inputs are loaded, so an output may be the very view of an input.
 //!
 //! Where there are many elements and every view is dense (or one element repeated), a thread treats one pack: as many
-//! neighbours as fill 16 bytes of the widest type, moved as one, if all views turn out to be aligned for that. The rest, or
+//! neighbours as fill 16 bytes of the widest type, moved as one, if all views are aligned for that. The rest, or
 //! all elements where a view is not, are treated one by one by the threads without a pack. The operations are the same
 //! either way, and so are the bits.
 //!
 //! The loop is not unrolled, and there is none around a pack: while the data are in the second cache, a kernel takes as long
-//! as its instructions take to be issued.
+//! as its instructions take to be issued, and to ask whether the views are aligned takes as long as an eighth of what is done
+//! to them. So that is asked only where nobody knows.
 
 use std::fmt::Write;
 
@@ -27,7 +28,8 @@ const MOST: u64 = 1 << 38;
 /// The most operations that are put in the source twice.
 const SHORT: usize = 256;
 
-pub(super) fn kernel(expr: &Expr, mut params: Params<'_>) -> CudaKernel {
+/// `aligned` says that all views are known to lie on multiples of 16 bytes.
+pub(super) fn kernel(expr: &Expr, mut params: Params<'_>, aligned: bool) -> CudaKernel {
     let views = params.views;
     let inputs = expr.inputs().len();
     let shape = views[inputs].shape();
@@ -45,7 +47,7 @@ pub(super) fn kernel(expr: &Expr, mut params: Params<'_>) -> CudaKernel {
             format!(
                 "template <typename T> struct alignas(sizeof(T) * {width}) Pack {{ T v[{width}]; }};\n"
             ),
-            packs(expr, views, &space, width),
+            packs(expr, views, &space, width, aligned),
             // Behind the packs, by the number among the threads without one.
             format!("packs * {}u + k", width - 1),
             format!("{threads} - packs"),
@@ -103,10 +105,10 @@ fn width(expr: &Expr, views: &[View], space: &Space, by_axis: bool) -> u64 {
 }
 
 /// Declares `packs`, how many there are, and treats the thread's, if it has one.
-fn packs(expr: &Expr, views: &[View], space: &Space, width: u64) -> String {
+fn packs(expr: &Expr, views: &[View], space: &Space, width: u64, aligned: bool) -> String {
     let (inputs, index) = (expr.inputs().len(), space.index);
     let dense = |view: &usize| space.offset(*view) == "i";
-    let (mut loads, mut stores, mut aligned) = (String::new(), String::new(), Vec::new());
+    let (mut loads, mut stores, mut tests) = (String::new(), String::new(), Vec::new());
     for view in (0..views.len()).filter(dense) {
         let pack = format!("Pack<{}>", raw(views[view].dtype));
         if view < inputs {
@@ -116,15 +118,19 @@ fn packs(expr: &Expr, views: &[View], space: &Space, width: u64) -> String {
                 .and_then(|()| writeln!(stores, "        (({pack} *)x{view})[k] = y{view};"))
         }
         .expect("a string takes all");
-        aligned.push(format!("(u64)x{view} % sizeof({pack}) == 0"));
+        tests.push(format!("(u64)x{view} % sizeof({pack}) == 0"));
     }
     let place = |view: usize| match space.offset(view) == "i" {
         true => format!("y{view}.v[j]"),
         false => format!("x{view}[0]"),
     };
-    let (body, aligned) = (body(expr, &place, inputs), aligned.join(" && "));
+    let body = body(expr, &place, inputs);
+    let count = match aligned {
+        true => format!("n / {width}u"),
+        false => format!("{} ? n / {width}u : 0", tests.join(" && ")),
+    };
     format!(
-        "    const {index} packs = {aligned} ? n / {width}u : 0;
+        "    const {index} packs = {count};
     if (k < packs) {{
 {loads}        #pragma unroll
         for (int j = 0; j < {width}; j++) {{
