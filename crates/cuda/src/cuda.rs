@@ -14,11 +14,11 @@ use crate::device::{Device, DeviceError};
 use crate::error::{DriverError, Version};
 use crate::exec::{Exec, ReplayError};
 use crate::loader::Driver;
-use crate::lower::{self, Blas};
+use crate::lower::{self, Blas, How};
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::nvrtc::{Nvrtc, NvrtcError, Program};
-use crate::order::{Order, Turn};
+use crate::order::Order;
 use crate::stream::Stream;
 
 /// CUDA devices as a backend.
@@ -216,13 +216,25 @@ impl Cuda {
         bindings: &Bindings<'_>,
         timed: bool,
     ) -> Result<Exec, InstantiateError> {
-        let mut exec = lower::instantiate(self.target(), graph, schedule, bindings, timed)?;
-        // The first launch follows this as launches follow one another.
-        exec.front.turn = self.order.follow(&self.stream, &[exec.itself()])?;
-        exec.front.executable.upload(&self.stream)?;
-        exec.last = Some(self.stream.clone());
-        // It was ordered after nothing that it touches.
-        exec.front.turn = Turn::default();
+        lower::check_graph(graph, schedule)?;
+        self.instantiate_checked(graph, schedule, bindings, timed)
+    }
+
+    /// The same for a graph that [`lower::check_graph`] has found right.
+    pub(crate) fn instantiate_checked(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        bindings: &Bindings<'_>,
+        timed: bool,
+    ) -> Result<Exec, InstantiateError> {
+        let stream = self.stream.clone();
+        let how = How { upload: Some(&stream), timed, in_parts: !timed };
+        let mut exec = lower::instantiate_checked(self.target(), graph, schedule, bindings, how)?;
+        // It was uploaded on this stream: the first launch follows that as launches follow one another. Nothing that it
+        // touches came before, so it begins no turn.
+        self.order.follow(&stream, &[exec.itself()])?;
+        exec.last = Some(stream);
         Ok(exec)
     }
 
@@ -246,7 +258,7 @@ impl Cuda {
         if exec.front.pending || !self.order.continues(exec.front.turn, stream) {
             self.prepare(exec, stream)?;
         }
-        Ok(exec.front.executable.launch(stream)?)
+        Ok(exec.front.launch(stream)?)
     }
 
     /// Makes a launch on the stream possible that is not just another one of the same.

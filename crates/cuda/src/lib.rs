@@ -38,6 +38,7 @@ mod device;
 mod error;
 mod exec;
 mod foreign;
+mod front;
 mod graph;
 mod launch;
 mod loader;

@@ -269,8 +269,7 @@ impl Backend for CudaBackend {
         let parts = parts(op, Step::Prepare)?;
         let bindings = bindings(&self.hosts, &self.kernels, op.kind, &parts);
         let schedule = Schedule::sequential(&graph);
-        let exec =
-            crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings, false);
+        let exec = crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings);
         Ok(CudaOperation(shared(exec.map_err(at(Step::Prepare))?, Registry::new())))
     }
 

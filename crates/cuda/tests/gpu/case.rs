@@ -77,10 +77,10 @@ impl Machine for Cuda {
     }
 }
 
-/// A place with everything that a source can have, or with nothing.
+/// A place with everything that a source can have, or with nothing; nothing is known of addresses.
 pub fn place(all: bool) -> Place<'static> {
     let indirect: &dyn Fn(usize) -> bool = if all { &|_| true } else { &|_| false };
-    Place { number: 0, weak_edges: all, indirect }
+    Place { number: 0, weak_edges: all, indirect, aligned: &|_| false }
 }
 
 /// That the driver did it.

@@ -14,6 +14,7 @@ mod handles;
 mod host;
 mod kernels;
 mod nodes;
+mod parts;
 mod profile;
 mod record;
 mod refusals;
