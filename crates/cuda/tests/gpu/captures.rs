@@ -82,5 +82,7 @@ fn keeping_out_of_captures_takes_a_time_that_is_printed() {
     // SAFETY: the stream lives.
     let bare = median(&|| expect(unsafe { sys::cuStreamSynchronize(stream.handle()) }));
     let ours = median(&|| stream.synchronize().unwrap());
-    eprintln!("waiting for an idle stream: {bare} ns by the driver, {ours} ns kept out of captures");
+    eprintln!(
+        "waiting for an idle stream: {bare} ns by the driver, {ours} ns kept out of captures"
+    );
 }
