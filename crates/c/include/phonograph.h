@@ -30,10 +30,11 @@ struct phonograph_edited {
  */
 int phonograph_reduce_edges(void *graph, struct phonograph_edited *edited, char *message, size_t capacity);
 
-/* A piece of device memory. Both numbers are multiples of 4. */
+/* A piece of device memory. Address and bytes are multiples of 4. */
 struct phonograph_block {
     uint64_t address;
     uint64_t bytes;
+    uint64_t scratch; /* 1: nobody looks at it after a replay; it may be zeroed, and nodes may get copies of their own */
 };
 
 /* How far phonograph_recover goes; a zero stands for what is said in brackets. */
@@ -44,6 +45,7 @@ struct phonograph_limits {
     uint32_t progress;    /* 1: what is being done is written to the standard error */
     double seconds;       /* after which the observation stops and the graph stays as it is (120) */
     uint64_t saved_bytes; /* of device memory for copies (8 GiB) */
+    uint64_t workspace_bytes; /* of scratch memory that the graph may get for good (1 GiB) */
 };
 
 /* What came of it. */
@@ -56,6 +58,8 @@ struct phonograph_recovered {
     uint64_t missed;          /* orders that verification found missing */
     double captured_us;       /* a replay as captured */
     double recovered_us;      /* a replay of the graph as it is now */
+    uint64_t workspace_bytes; /* of scratch memory that the graph has got */
+    uint64_t workspace_users; /* runs of nodes that use it */
     uint32_t inputs;          /* on which the bytes were the same */
     uint32_t cap;             /* nodes side by side: 0 for the captured order, 4294967295 for no cap */
 };
@@ -66,11 +70,15 @@ struct phonograph_recovered {
  * it is if none is faster. Memory is left as it was found. To be called before the graph is instantiated, with nothing else
  * running on its memory. The blocks hold all that a node may write and another may touch, and do not overlap. `give(user, k)`
  * writes input number k where the graph expects its inputs, waits until it is there and gives 0; the same number is the same
- * input. `limits`, `recovered` and `message` may be null.
+ * input. `save` is null or a file to write: the graph with what each node reads and writes, as `phonograph show` draws it. `limits`, `recovered` and `message` may be null, and `workspaces` if no block is scratch: it gets a handle of the
+ * scratch memory that the graph uses afterwards, or null.
  */
 int phonograph_recover(void *graph, uint32_t device, const struct phonograph_block *blocks, size_t count,
-                       int (*give)(void *user, uint32_t sample), void *user, const struct phonograph_limits *limits,
-                       struct phonograph_recovered *recovered, char *message, size_t capacity);
+                       int (*give)(void *user, uint32_t sample), void *user, const struct phonograph_limits *limits, const char *save,
+                       struct phonograph_recovered *recovered, void **workspaces, char *message, size_t capacity);
+
+/* Gives that memory back, once the graph and all that was instantiated of it are gone. */
+void phonograph_release(void *workspaces);
 
 #ifdef __cplusplus
 }

@@ -26,7 +26,7 @@ class _Edited(ctypes.Structure):
 
 
 class _Block(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("scratch", ctypes.c_uint64)]
 
 
 class _Limits(ctypes.Structure):
@@ -37,6 +37,7 @@ class _Limits(ctypes.Structure):
         ("progress", ctypes.c_uint32),
         ("seconds", ctypes.c_double),
         ("saved_bytes", ctypes.c_uint64),
+        ("workspace_bytes", ctypes.c_uint64),
     ]
 
 
@@ -52,6 +53,8 @@ class Recovered(ctypes.Structure):
         ("missed", ctypes.c_uint64),
         ("captured_us", ctypes.c_double),
         ("recovered_us", ctypes.c_double),
+        ("workspace_bytes", ctypes.c_uint64),
+        ("workspace_users", ctypes.c_uint64),
         ("inputs", ctypes.c_uint32),
         ("cap", ctypes.c_uint32),
     ]
@@ -60,7 +63,8 @@ class Recovered(ctypes.Structure):
         order = {0: "kept as captured", 2**32 - 1: "no cap"}.get(self.cap, f"at most {self.cap} side by side")
         return (
             f"{self.nodes} nodes, longest path {self.captured_depth} -> {self.recovered_depth} ({self.opaque} opaque, "
-            f"{self.missed} orders found by verification, {self.runs} runs); {order}: "
+            f"{self.missed} orders found by verification, {self.workspace_users} runs with scratch of their own, "
+            f"{self.workspace_bytes >> 10} KiB, {self.runs} trials); {order}: "
             f"{self.captured_us:.0f} -> {self.recovered_us:.0f} us, equal on {self.inputs} inputs"
         )
 
@@ -77,9 +81,11 @@ def _library():
         pointer = ctypes.c_void_p
         _loaded.phonograph_reduce_edges.argtypes = [pointer, pointer, ctypes.c_char_p, ctypes.c_size_t]
         _loaded.phonograph_recover.argtypes = [
-            pointer, ctypes.c_uint32, pointer, ctypes.c_size_t, _GIVE, pointer, pointer, pointer,
+            pointer, ctypes.c_uint32, pointer, ctypes.c_size_t, _GIVE, pointer, pointer, ctypes.c_char_p, pointer, pointer,
             ctypes.c_char_p, ctypes.c_size_t,
         ]
+        _loaded.phonograph_release.argtypes = [pointer]
+        _loaded.phonograph_release.restype = None
     return _loaded
 
 
@@ -103,11 +109,14 @@ class _Keep(TorchDispatchMode):
 def capture(graph, **options):
     """`torch.cuda.graph(graph, …)` that keeps every intermediate until the graph is gone.
 
-    Memory that the allocator hands out twice within a capture orders its users for good.
+    Memory that the allocator hands out twice within a capture orders its users for good. The workspaces of libraries are
+    the exception: they are the graph's own, and free afterwards, which tells `recover` that nobody looks into them.
     """
     graph.phonograph_kept = []
+    torch._C._cuda_clearCublasWorkspaces()
     with torch.cuda.graph(graph, **options), _Keep(graph.phonograph_kept):
         yield
+    torch._C._cuda_clearCublasWorkspaces()
 
 
 def reduce_edges(graph):
@@ -117,26 +126,39 @@ def reduce_edges(graph):
     return edited.edges, edited.removed
 
 
-def _blocks(device):
-    """What the allocator has given out, and all that belongs to captures."""
+class _Workspaces:
+    """Scratch memory that a graph uses."""
+
+    def __init__(self, handle):
+        self.handle, self.release = handle, _library().phonograph_release
+
+    def __del__(self):
+        self.release(self.handle)
+
+
+def _blocks(graph, device, scratch):
+    """What the allocator has given out, and what is free now in the graph's pool: scratch memory of its libraries."""
     blocks = []
     for segment in torch.cuda.memory_snapshot():
-        address = segment["address"]
-        private = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+        address, pool = segment["address"], tuple(segment["segment_pool_id"])
         for block in segment["blocks"]:
-            if segment["device"] == device and (private or block["state"] == "active_allocated"):
-                blocks.append(_Block(address, block["size"]))
+            used = block["state"] == "active_allocated"
+            if segment["device"] == device and (used or pool == graph.pool()):
+                blocks.append(_Block(address, block["size"], scratch and not used))
             address += block["size"]
     return (_Block * len(blocks))(*blocks)
 
 
-def recover(graph, give, *, samples=0, inputs=0, zeros=False, seconds=0.0, saved_bytes=0, progress=False):
+def recover(
+    graph, give, *, samples=0, inputs=0, zeros=False, scratch=True, seconds=0.0, saved_bytes=0, workspace_bytes=0, save=None, progress=False
+):
     """Puts a captured graph into the fastest order that what its kernels really read and write allows.
 
     `give(k)` copies input number k into the tensors that the graph reads; the same number must be the same input. Kernels
     are run one at a time on bytes of several inputs to see what they touch; `zeros` allows to put zeros where none were,
-    which tells more apart, and faults a kernel that takes one for a pointer. What is found is verified bit for bit on
-    `inputs` fresh inputs. The graph is as it was if nothing is faster, or after an error.
+    which tells more apart, and faults a kernel that takes one for a pointer. With `scratch`, kernels that only share
+    memory which is free after the capture may get copies of it, `workspace_bytes` at most; it may be zeroed. What is found
+    is verified bit for bit on `inputs` fresh inputs, and written to the file `save`, which `phonograph show` draws. The graph is as it was if nothing is faster, or after an error.
     """
     device = torch.cuda.current_device()
     failure = []
@@ -151,12 +173,16 @@ def recover(graph, give, *, samples=0, inputs=0, zeros=False, seconds=0.0, saved
             return 1
 
     torch.cuda.synchronize()
-    blocks, limits = _blocks(device), _Limits(samples, inputs, zeros, progress, seconds, saved_bytes)
+    blocks = _blocks(graph, device, scratch)
+    limits = _Limits(samples, inputs, zeros, progress, seconds, saved_bytes, workspace_bytes)
     recovered, message = Recovered(), ctypes.create_string_buffer(4096)
+    workspaces = ctypes.c_void_p()
     code = _library().phonograph_recover(
         graph.raw_cuda_graph(), device, blocks, len(blocks), _GIVE(call), None, ctypes.byref(limits),
-        ctypes.byref(recovered), message, 4096,
+        os.fsencode(save) if save else None, ctypes.byref(recovered), ctypes.byref(workspaces), message, 4096,
     )
+    if workspaces:
+        graph.phonograph_workspaces = _Workspaces(workspaces)
     if failure:
         raise failure[0]
     _check(code, message)

@@ -8,6 +8,7 @@ mod recover;
 
 pub use recover::{
     PhonographBlock, PhonographGive, PhonographLimits, PhonographRecovered, phonograph_recover,
+    phonograph_release,
 };
 
 use std::ffi::{c_char, c_int, c_void};

@@ -1,12 +1,17 @@
 //! `phonograph_recover`: a captured graph gets back the parallelism that one stream took from it.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::File;
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::panic::catch_unwind;
+use std::path::Path;
+use std::ptr;
 use std::time::{Duration, Instant};
 
-use phonograph::cuda::{Block, Device, Driver, Imported, Watch};
-use phonograph::recover::{Options, Report, recover};
+use phonograph::cuda::{Block, Device, Driver, Imported, Memory, Watch};
+use phonograph::graph::to_json;
+use phonograph::recover::{Options, Report, Tried, recover};
 
 use crate::{FAILED, INVALID, OK, READ_ONLY, deliver};
 
@@ -18,6 +23,8 @@ pub struct PhonographBlock {
     address: u64,
     /// Its size, a multiple of 4.
     bytes: u64,
+    /// 1 if nobody looks at what it holds after a replay: it may be filled with zeros, and nodes may get copies of their own.
+    scratch: u64,
 }
 
 /// Writes input number `sample` where the graph expects its inputs, and waits until it is there. 0 for success.
@@ -39,6 +46,8 @@ pub struct PhonographLimits {
     seconds: f64,
     /// Bytes of device memory for copies; 0 for 8 GiB.
     saved_bytes: u64,
+    /// Bytes of scratch memory that the graph may get for good; 0 for 1 GiB.
+    workspace_bytes: u64,
 }
 
 /// What came of it.
@@ -60,6 +69,10 @@ pub struct PhonographRecovered {
     captured_us: f64,
     /// Microseconds of a replay of the graph as it is now.
     recovered_us: f64,
+    /// Bytes of scratch memory that the graph has got.
+    workspace_bytes: u64,
+    /// Runs of nodes that use it.
+    workspace_users: u64,
     /// Inputs on which the bytes were the same.
     inputs: u32,
     /// The cap of what was chosen: 0 for the captured order, 4294967295 for no cap.
@@ -71,12 +84,15 @@ pub struct PhonographRecovered {
 /// left as it was found.
 ///
 /// The graph is of kernels, copies and fills on one device, whose number is `device`, and not instantiated yet. The blocks
-/// hold everything that one of its nodes may write and another one may touch; they do not overlap. `limits` may be null,
-/// `recovered` and `message` too. Gives what [`phonograph_reduce_edges`](crate::phonograph_reduce_edges) gives.
+/// hold everything that one of its nodes may write and another one may touch; they do not overlap. `save` is null or the path
+/// of a file to write: the graph with what each node reads and writes, as `phonograph show` draws it. `limits` may be null,
+/// `recovered` and `message` too, and `workspaces` if no block is scratch. It gets a handle for [`phonograph_release`] if the
+/// graph uses scratch memory of its own afterwards, else null. Gives what
+/// [`phonograph_reduce_edges`](crate::phonograph_reduce_edges) gives.
 ///
 /// # Safety
 /// `graph` is a `CUgraph` that lives, with all that its nodes refer to; nobody else uses it, or that memory, meanwhile.
-/// `blocks` points to `count` blocks of memory of the device. `give` may be called from this thread with `user`. The others are
+/// `blocks` points to `count` blocks of memory of the device, `save` to a terminated text if it is not null. `give` may be called from this thread with `user`. The others are
 /// null or point to what their types say, `message` to `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn phonograph_recover(
@@ -87,10 +103,16 @@ pub unsafe extern "C" fn phonograph_recover(
     give: Option<PhonographGive>,
     user: *mut c_void,
     limits: *const PhonographLimits,
+    save: *const c_char,
     recovered: *mut PhonographRecovered,
+    workspaces: *mut *mut c_void,
     message: *mut c_char,
     capacity: usize,
 ) -> c_int {
+    if !workspaces.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { workspaces.write(ptr::null_mut()) };
+    }
     let outcome = catch_unwind(|| {
         let Some(give) = give.filter(|_| !graph.is_null() && (!blocks.is_null() || count == 0))
         else {
@@ -99,12 +121,25 @@ pub unsafe extern "C" fn phonograph_recover(
         // SAFETY: the caller's promise.
         let given =
             unsafe { if count == 0 { &[] } else { std::slice::from_raw_parts(blocks, count) } };
-        let blocks: Vec<Block> = given
-            .iter()
-            .map(|&PhonographBlock { address, bytes }| Block { address, bytes })
+        if workspaces.is_null() && given.iter().any(|block| block.scratch != 0) {
+            let text =
+                "there is scratch memory, and nowhere to give a handle of the graph's own to";
+            return Err((INVALID, text.to_owned()));
+        }
+        let mut blocks = given.to_vec();
+        blocks.sort_by_key(|block| block.scratch != 0);
+        let scratch_from = blocks.partition_point(|block| block.scratch == 0);
+        let blocks: Vec<Block> = blocks
+            .into_iter()
+            .map(|PhonographBlock { address, bytes, .. }| Block { address, bytes })
             .collect();
         // SAFETY: the caller's promise.
-        let limits = unsafe { limits.as_ref() }.copied();
+        let (limits, save) = unsafe { (limits.as_ref().copied(), path(save)?) };
+        // Before anything has run: a file that cannot be written is no reason to throw what was found away.
+        let save = save
+            .map(File::create)
+            .transpose()
+            .map_err(|error| (FAILED, format!("the file to save to cannot be written: {error}")))?;
         let mut give = |sample: u32| {
             // SAFETY: the caller's promise.
             match unsafe { give(user, sample) } {
@@ -113,18 +148,31 @@ pub unsafe extern "C" fn phonograph_recover(
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { work(graph, device, &blocks, &mut give, limits) }
+        let report = unsafe { work(graph, device, &blocks, scratch_from, &mut give, limits) }?;
+        let saved = match save {
+            Some(mut file) => file.write_all(to_json(&report.graph).as_bytes()),
+            None => Ok(()),
+        };
+        Ok((report, saved))
     });
     // What panics would be a defect of this library, which may not unwind into its caller.
     let outcome =
         outcome.unwrap_or_else(|_| Err((FAILED, "a defect of phonograph: it panicked".to_owned())));
     let (code, text) = match outcome {
-        Ok(report) => {
+        Ok((report, saved)) => {
             if !recovered.is_null() {
                 // SAFETY: the caller's promise.
                 unsafe { recovered.write(summary(&report)) };
             }
-            (OK, String::new())
+            if !report.workspaces.is_empty() {
+                let kept: Kept = Box::new(report.workspaces);
+                // SAFETY: the caller's promise: there is scratch memory, so the place for the handle is not null.
+                unsafe { workspaces.write(Box::into_raw(kept).cast()) };
+            }
+            match saved {
+                Ok(()) => (OK, String::new()),
+                Err(error) => (FAILED, format!("the graph is recovered, but not saved: {error}")),
+            }
         }
         Err(failure) => failure,
     };
@@ -133,11 +181,47 @@ pub unsafe extern "C" fn phonograph_recover(
     code
 }
 
+/// The path that a text gives, if it is not null.
+///
+/// # Safety
+/// The text is null or terminated, and lives as long as the result.
+unsafe fn path<'a>(text: *const c_char) -> Result<Option<&'a Path>, (c_int, String)> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    let text = text.to_str().map_err(|_| (INVALID, "the path to save to is not UTF-8".to_owned()));
+    text.map(|text| Some(Path::new(text)))
+}
+
+/// What a handle of workspaces points to.
+type Kept = Box<Vec<Memory>>;
+
+/// Gives scratch memory back that a recovered graph uses, once the graph and all that was instantiated of it are gone.
+///
+/// # Safety
+/// `workspaces` is null or what [`phonograph_recover`] gave, and is not used again. The primary context of the device lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn phonograph_release(workspaces: *mut c_void) {
+    if !workspaces.is_null() {
+        // SAFETY: the caller's promise.
+        let kept = unsafe { Kept::from_raw(workspaces.cast()) };
+        // A last replay may still be running.
+        let waited = kept.iter().try_for_each(|memory| memory.device().synchronize());
+        match waited {
+            Ok(()) => drop(kept),
+            // After a fault of a kernel there is nothing to give back.
+            Err(_) => std::mem::forget(kept),
+        }
+    }
+}
+
 // The header says the same; a program in C prints its sizes in a test.
 const _: () = {
-    assert!(size_of::<PhonographBlock>() == 16);
-    assert!(size_of::<PhonographLimits>() == 32);
-    assert!(size_of::<PhonographRecovered>() == 72);
+    assert!(size_of::<PhonographBlock>() == 24);
+    assert!(size_of::<PhonographLimits>() == 40);
+    assert!(size_of::<PhonographRecovered>() == 88);
 };
 
 /// # Safety
@@ -146,6 +230,7 @@ unsafe fn work(
     graph: *mut c_void,
     device: u32,
     blocks: &[Block],
+    scratch_from: usize,
     give: &mut dyn FnMut(u32) -> Result<(), String>,
     limits: Option<PhonographLimits>,
 ) -> Result<Report, (c_int, String)> {
@@ -160,7 +245,7 @@ unsafe fn work(
     // SAFETY: the caller's promise.
     let mut watch =
         unsafe { Watch::new(imported, &device, blocks) }.map_err(|error| failed(&error))?;
-    let mut options = Options::default();
+    let mut options = Options { scratch_from, ..Options::default() };
     let (mut seconds, mut shown) = (120.0, false);
     if let Some(given) = limits {
         let or = |value: u32, other: u32| if value == 0 { other } else { value };
@@ -170,13 +255,16 @@ unsafe fn work(
         if given.saved_bytes != 0 {
             options.limits.saved_bytes = given.saved_bytes;
         }
+        if given.workspace_bytes != 0 {
+            options.limits.private_bytes = given.workspace_bytes;
+        }
         if given.seconds > 0.0 {
             seconds = given.seconds;
         }
         shown = given.progress != 0;
     }
     let (start, mut told) = (Instant::now(), Instant::now());
-    recover(&mut watch, give, &options, &mut |progress| {
+    let report = recover(&mut watch, give, &options, &mut |progress| {
         if shown && told.elapsed() > Duration::from_secs(1) {
             told = Instant::now();
             eprintln!("phonograph: {:?} {} of {}", progress.stage, progress.done, progress.of);
@@ -186,7 +274,28 @@ unsafe fn work(
         }
         ControlFlow::Continue(())
     })
-    .map_err(|error| failed(&error))
+    .map_err(|error| failed(&error))?;
+    if shown {
+        tell(&report);
+    }
+    Ok(report)
+}
+
+/// Writes what was tried to the standard error.
+fn tell(report: &Report) {
+    eprintln!("phonograph: as captured {:.1} us", report.captured_micros);
+    for tried in &report.tried {
+        let Tried { cap, making, edges, depth, micros, right } = tried;
+        let cap = cap.map_or("no cap".to_owned(), |cap| format!("at most {cap}"));
+        let right = match right {
+            Some(true) => ", equal",
+            Some(false) => ", NOT equal",
+            None => "",
+        };
+        eprintln!(
+            "phonograph: {micros:.1} us, {cap}, made {making}: {edges} edges, longest path {depth}{right}"
+        );
+    }
 }
 
 fn summary(report: &Report) -> PhonographRecovered {
@@ -200,7 +309,9 @@ fn summary(report: &Report) -> PhonographRecovered {
         opaque: found.observed.iter().filter(|seen| seen.opaque.is_some()).count() as u64,
         missed: found.missed.len() as u64,
         captured_us: report.captured_micros,
-        recovered_us: chosen.and_then(|tried| tried.micros).unwrap_or(report.captured_micros),
+        recovered_us: chosen.map_or(report.captured_micros, |tried| tried.micros),
+        workspace_bytes: report.workspaces.iter().map(Memory::bytes).sum(),
+        workspace_users: found.private.len() as u64,
         inputs: report.inputs,
         cap: chosen.map_or(0, |tried| tried.cap.unwrap_or(u32::MAX)),
     }

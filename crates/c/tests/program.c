@@ -26,7 +26,8 @@ int main(void) {
     printf("nothing to write to: %d\n", phonograph_reduce_edges((void *)1, NULL, NULL, 0));
     struct phonograph_recovered recovered;
     char message[256];
-    int code = phonograph_recover((void *)1, 0, NULL, 1, NULL, NULL, NULL, &recovered, message, sizeof message);
+    int code = phonograph_recover((void *)1, 0, NULL, 1, NULL, NULL, NULL, NULL, &recovered, NULL, message, sizeof message);
+    phonograph_release(NULL);
     printf("recover nothing: %d, \"%s\"\n", code, message);
     printf("sizes: %zu %zu %zu\n", sizeof(struct phonograph_block), sizeof(struct phonograph_limits), sizeof recovered);
     return 0;

@@ -9,7 +9,7 @@ use phonograph::plan::ExecutionPlan;
 use phonograph::plan::cost::ASSUMED_NODE_NS;
 use phonograph::plan::memory::{self, BoundKind, MemoryReport};
 use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation};
-use phonograph::plan::streams::{StreamLimit, Synchronisations, synchronisations};
+use phonograph::plan::streams::{StreamLimit, Synchronisations};
 use phonograph::report::html as page;
 use serde_json::json;
 
@@ -77,7 +77,6 @@ struct Report<'a> {
     bound: memory::Bound,
     run: &'a Simulation,
     costs: Option<&'a Source>,
-    /// Counted where concurrency is full; under a cap there is no such minimum.
     synchronisations: Option<Synchronisations>,
 }
 
@@ -104,10 +103,7 @@ pub fn run(args: &Args) -> Result<Answer> {
             bound: planned.memory.lower_bound_in_all(),
             run: &planned.run,
             costs: costs.as_ref(),
-            synchronisations: match args.streams {
-                StreamLimit::Full => Some(synchronisations(&graph, &planned.memory.reuse)?),
-                StreamLimit::AtMost(_) => None,
-            },
+            synchronisations: planned.synchronisations,
         };
         match () {
             () if json => format!("{:#}\n", report.json()),

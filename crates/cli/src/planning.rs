@@ -5,7 +5,9 @@ use phonograph::graph::{ComputeGraph, Schedule, check};
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::memory::{self, MemoryOptions, MemoryReport};
 use phonograph::plan::simulate::{Simulation, simulate};
-use phonograph::plan::streams::{PlanOptions, StreamLimit, schedule_in};
+use phonograph::plan::streams::{
+    PlanOptions, StreamLimit, Synchronisations, schedule_counted, schedule_in,
+};
 
 use crate::costs::{Costs, Source};
 
@@ -14,6 +16,8 @@ pub struct Planned {
     pub plan: ExecutionPlan,
     pub memory: MemoryReport,
     pub run: Simulation,
+    /// Counted where concurrency is full; under a cap there is no such minimum.
+    pub synchronisations: Option<Synchronisations>,
 }
 
 impl Planned {
@@ -33,14 +37,21 @@ impl Planned {
         let memory = memory::plan(graph, &by)?;
         let known = source.is_some().then_some(costs.as_slice());
         let options = PlanOptions { streams, costs: known, overheads, memory: by };
-        let plan = ExecutionPlan::with_schedule(graph, schedule_in(graph, &options, &memory)?)?;
+        let (schedule, synchronisations) = match streams {
+            StreamLimit::Full => {
+                let (schedule, counts) = schedule_counted(graph, &options, &memory)?;
+                (schedule, Some(counts))
+            }
+            StreamLimit::AtMost(_) => (schedule_in(graph, &options, &memory)?, None),
+        };
+        let plan = ExecutionPlan::with_schedule(graph, schedule)?;
         let schedule = schedule_of(&plan)?;
         let violations = check(graph, schedule);
         if let Some(first) = violations.first() {
             bail!("the plan is wrong, which is a bug: {first} ({} in all)", violations.len());
         }
         let run = simulate(graph, schedule, &costs, overheads);
-        Ok(Self { plan, memory, run })
+        Ok(Self { plan, memory, run, synchronisations })
     }
 }
 

@@ -227,6 +227,7 @@ impl Cuda {
     ///
     /// # Errors
     /// [`ReplayError`] for what is found before the launch; what a node could not do is said by [`finish`](Self::finish).
+    #[inline]
     pub fn launch(&mut self, exec: &mut Exec, stream: &Stream) -> Result<(), ReplayError> {
         if exec.front.pending || !self.order.continues(exec.front.turn, stream) {
             self.prepare(exec, stream)?;

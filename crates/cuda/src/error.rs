@@ -51,10 +51,14 @@ macro_rules! call {
 pub(crate) use call;
 
 /// `Ok` if the driver answered success.
+#[inline]
 pub(crate) fn check(call: &'static str, result: CUresult) -> Result<(), DriverError> {
-    if result == CUresult::CUDA_SUCCESS {
-        return Ok(());
-    }
+    if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(refusal(call, result)) }
+}
+
+/// What the driver says of its answer.
+#[cold]
+fn refusal(call: &'static str, result: CUresult) -> DriverError {
     let (mut name, mut message) = (std::ptr::null(), std::ptr::null());
     // SAFETY: both functions write one pointer to a string constant of the driver, or null.
     unsafe {
@@ -63,7 +67,7 @@ pub(crate) fn check(call: &'static str, result: CUresult) -> Result<(), DriverEr
             [sys::cuGetErrorName(result, &mut name), sys::cuGetErrorString(result, &mut message)];
         debug_assert!(known[0] == known[1]);
     }
-    Err(DriverError { call, code: result as u32, name: text(name), message: text(message) })
+    DriverError { call, code: result as u32, name: text(name), message: text(message) }
 }
 
 fn text(string: *const std::ffi::c_char) -> String {

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec,
-    CUgraphNode,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec, CUgraphNode,
 };
 use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
@@ -20,9 +19,10 @@ use smallvec::SmallVec;
 use crate::adopted::{Adopted, StaleMemory};
 use crate::block::{Block, WordId};
 use crate::cublas::Handle;
-use crate::device::{Device, zeroed};
+use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Executable, Graph};
+use crate::launch::{Launch, Pointers};
 use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
@@ -89,30 +89,6 @@ pub(crate) enum Work {
     Copy(CUDA_MEMCPY3D, CUcontext),
     /// A fill, and the context that it runs in.
     Fill(CUDA_MEMSET_NODE_PARAMS, CUcontext),
-}
-
-/// A kernel launch with the values of its parameters, each in whole words.
-pub(crate) struct Launch {
-    pub function: Function,
-    pub grid: (u32, u32, u32),
-    pub block: (u32, u32, u32),
-    pub shared_bytes: u32,
-    pub values: Vec<SmallVec<[u64; 1]>>,
-}
-
-impl Launch {
-    /// The driver's form. It points into `pointers`, which point into the values.
-    pub fn params(&self, pointers: &mut Vec<*mut std::ffi::c_void>) -> CUDA_KERNEL_NODE_PARAMS {
-        pointers.clear();
-        pointers.extend(self.values.iter().map(|value| value.as_ptr().cast_mut().cast()));
-        let mut params = zeroed::<CUDA_KERNEL_NODE_PARAMS>();
-        params.func = self.function.handle();
-        (params.gridDimX, params.gridDimY, params.gridDimZ) = self.grid;
-        (params.blockDimX, params.blockDimY, params.blockDimZ) = self.block;
-        params.sharedMemBytes = self.shared_bytes;
-        params.kernelParams = pointers.as_mut_ptr();
-        params
-    }
 }
 
 /// A host function with its operands. The driver holds its address.
@@ -314,7 +290,7 @@ impl Exec {
             let Work::Kernel(launch) = &mut op.work else {
                 unreachable!("only kernels have scalar parameters")
             };
-            launch.values[index] = SmallVec::from_slice(&[value.to_bits()]);
+            launch.values.set(index, value.to_bits());
             note(op, id, &mut self.changed);
         }
         Ok(())
@@ -359,7 +335,7 @@ impl Exec {
             note(op, id, &mut self.changed);
             match (&mut op.work, place) {
                 (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
-                    launch.values[index] = SmallVec::from_slice(&[address + offset]);
+                    launch.values.set(index, address + offset);
                 }
                 (Work::Copy(copy, _), Use::Source(_, offset)) => {
                     copy.srcDevice = address + offset;
@@ -420,7 +396,7 @@ impl Exec {
         }
         let executable = self.front.executable.handle();
         let _current = self.device.enter()?;
-        let mut pointers = Vec::new();
+        let mut pointers = Pointers::new();
         while let Some(&id) = self.changed.last() {
             let op = &mut self.ops[id.0 as usize];
             // SAFETY: the executable lives, the node is of the graph that it was made of, and the parameters are of its

@@ -39,6 +39,7 @@ mod error;
 mod exec;
 mod foreign;
 mod graph;
+mod launch;
 mod loader;
 mod lower;
 mod memory;
@@ -55,16 +56,18 @@ mod stub;
 mod symbols;
 
 pub use adopted::{AdoptError, Identity, StaleMemory};
-pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording};
+pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording, RawGraph};
 pub use bindings::{Bindings, InstantiateError};
 pub use cache::KernelCache;
 pub use cublas::{Cublas, CublasError};
 pub use cuda::{CompileError, Cuda};
+/// The bindings that raw handles are of.
+pub use cudarc;
 pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
 pub use foreign::{
-    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, EditError, Edited,
+    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, Diversion, EditError, Edited,
     ForeignExec, ImportError, Imported, LaunchError, Parameter, ReadOnly, Saved, Unjoined, Watch,
     WatchError,
 };

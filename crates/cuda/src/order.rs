@@ -76,7 +76,8 @@ pub(crate) struct Order {
     pub everything: Arc<Uses>,
 }
 
-/// A launch: what the next one compares itself with, side by side.
+/// A launch: what the next one compares itself with, in one line of the cache.
+#[repr(align(64))]
 struct Current {
     turn: Turn,
     stream: Stream,
@@ -86,6 +87,7 @@ struct Current {
 
 impl Order {
     /// Whether a launch on this stream belongs to this turn, so that everything since the turn began is before it.
+    #[inline]
     pub fn continues(&self, turn: Turn, stream: &Stream) -> bool {
         self.current.as_ref().is_some_and(|now| now.turn == turn && now.stream.is(stream))
     }

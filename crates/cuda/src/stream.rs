@@ -47,6 +47,7 @@ impl Stream {
     }
 
     /// The driver's handle, for other users of the driver. Valid for as long as this stream.
+    #[inline]
     pub fn handle(&self) -> CUstream {
         self.0.handle
     }
@@ -61,6 +62,7 @@ impl Stream {
     }
 
     /// Whether both handles are of the same stream.
+    #[inline]
     pub(crate) fn is(&self, other: &Stream) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -122,6 +124,12 @@ impl Event {
         Self::with_flags(device, CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
     }
 
+    /// As [`new`](Self::new), but a thread that waits for it sleeps until it is woken, where others spin.
+    pub fn waited_for_asleep(device: &Device) -> Result<Self, DriverError> {
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        Self::with_flags(device, flags | CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
+    }
+
     /// An event that tells when it was recorded.
     pub(crate) fn with_time(device: &Device) -> Result<Self, DriverError> {
         Self::with_flags(device, CUevent_flags::CU_EVENT_DEFAULT as u32)
@@ -145,6 +153,26 @@ impl Event {
         let _current = self.0.device.enter()?;
         // SAFETY: both handles live.
         unsafe { call!(cuEventRecord(self.0.handle, stream.0.handle)) }
+    }
+
+    /// Makes it stand for everything issued so far to a stream of somebody else's.
+    ///
+    /// # Safety
+    /// The handle is that of a stream of the event's context that lives.
+    pub(crate) unsafe fn record_raw(&self, stream: CUstream) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: the caller's promise.
+        unsafe { call!(cuEventRecord(self.0.handle, stream)) }
+    }
+
+    /// Orders what is issued from now on to a stream of somebody else's after what this stands for.
+    ///
+    /// # Safety
+    /// As for [`record_raw`](Self::record_raw).
+    pub(crate) unsafe fn wait_raw(&self, stream: CUstream) -> Result<(), DriverError> {
+        let _current = self.0.device.enter()?;
+        // SAFETY: the caller's promise; 0 is the only plain flag.
+        unsafe { call!(cuStreamWaitEvent(stream, self.0.handle, 0)) }
     }
 
     /// Waits until what it stands for is complete.

@@ -28,6 +28,8 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGraphAddDependencies_v2",
+    "cuGraphAddKernelNode_v2",
     "cuGraphAddNode_v2",
     "cuGraphChildGraphNodeGetGraph",
     "cuGraphConditionalHandleCreate",
@@ -74,8 +76,8 @@ pub(crate) const DRIVER: &[&str] = &[
 /// What graphs that others made need beside those.
 pub(crate) const FOREIGN: &[&str] = &[
     "cuFuncGetName",
-    "cuGraphAddDependencies_v2",
     "cuGraphDebugDotPrint",
+    "cuGraphDestroyNode",
     "cuGraphEventRecordNodeGetEvent",
     "cuGraphEventWaitNodeGetEvent",
     "cuGraphGetEdges_v2",

@@ -1,5 +1,6 @@
 //! Building a graph: nodes in program order, dependencies explicit, inferred from regions, or both.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
@@ -7,13 +8,13 @@ use smallvec::SmallVec;
 
 use crate::buffer::DEFAULT_ALIGN;
 use crate::graph::{Parts, effects_of};
-use crate::validate::{Tables, check_node, check_tables, named};
+use crate::validate::{Tables, check_node, check_observed, check_tables, named};
 use crate::{
     Access, Adjacency, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind,
-    ConditionalNode, CyclePath, Edge, EdgeData, EventId, Expr, Extent, FusedKernel, GraphError,
-    HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir, MemcpyNode,
-    MemsetNode, Node, NodeId, NodeKind, Pitched, Region, Scalar, Slot, SlotId, Space, StreamId,
-    Target, View, infer, topology,
+    ConditionalNode, CyclePath, Edge, EdgeData, Effects, EventId, Expr, Extent, FusedKernel,
+    GraphError, HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir,
+    MemcpyNode, MemsetNode, Node, NodeId, NodeKind, Observed, Pitched, Region, Scalar, Slot,
+    SlotId, Space, StreamId, Target, View, infer, topology,
 };
 
 /// The most nodes and the most edges a graph can have.
@@ -42,6 +43,7 @@ pub struct GraphBuilder {
     buffers: Vec<Buffer>,
     slots: Vec<Slot>,
     edges: Vec<Edge>,
+    observed: BTreeMap<NodeId, Observed>,
     infer: bool,
 }
 
@@ -60,6 +62,7 @@ impl GraphBuilder {
             buffers: Vec::new(),
             slots: Vec::new(),
             edges: Vec::new(),
+            observed: BTreeMap::new(),
             infer: true,
         }
     }
@@ -72,7 +75,8 @@ impl GraphBuilder {
         slots: Vec<Slot>,
         edges: Vec<Edge>,
     ) -> Self {
-        Self { name: name.into(), nodes, buffers, slots, edges, infer: false }
+        let observed = BTreeMap::new();
+        Self { name: name.into(), nodes, buffers, slots, edges, observed, infer: false }
     }
 
     /// Names the graph.
@@ -374,6 +378,12 @@ impl GraphBuilder {
         self
     }
 
+    /// Adds what experiments showed of a node whose own parameters do not tell what it touches.
+    pub fn observe(&mut self, node: NodeId, observed: Observed) -> &mut Self {
+        self.observed.insert(node, observed);
+        self
+    }
+
     // --- dependencies -----------------------------------------------------------------------------
 
     /// `to` starts after `from` is complete. Ids are checked by [`build`](Self::build).
@@ -410,7 +420,7 @@ impl GraphBuilder {
     /// Edges given twice count once; inferred ones come after explicit ones. One search finds a cycle, if there is
     /// one, and the error names its nodes.
     pub fn build(self) -> Result<ComputeGraph, GraphError> {
-        let Self { name, nodes, buffers, slots, mut edges, infer } = self;
+        let Self { name, nodes, buffers, slots, mut edges, observed, infer } = self;
         let count = nodes.len();
         if count > MAX_NODES {
             return Err(GraphError::TooMany { what: "nodes", count, limit: MAX_NODES });
@@ -420,11 +430,20 @@ impl GraphBuilder {
         for (index, node) in nodes.iter().enumerate() {
             check_node(&tables, NodeId::from_index(index), node)?;
         }
+        for (&node, observed) in &observed {
+            check_observed(&tables, &nodes, node, observed)?;
+        }
         for edge in &edges {
             check_edge(&nodes, edge)?;
         }
         if infer {
-            edges.extend(infer::infer(buffers.len(), nodes.iter().map(effects_of)));
+            let effects = nodes.iter().enumerate().map(|(index, node)| {
+                match observed.get(&NodeId::from_index(index)) {
+                    Some(observed) => Effects::Observed(observed.clone()),
+                    None => effects_of(node),
+                }
+            });
+            edges.extend(infer::infer(buffers.len(), effects));
         }
         if edges.len() > MAX_NODES {
             let count = edges.len();
@@ -448,6 +467,7 @@ impl GraphBuilder {
             successors,
             edge_data,
             order,
+            observed: observed.into_iter().collect(),
         }))
     }
 }

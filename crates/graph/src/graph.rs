@@ -9,7 +9,7 @@ use fixedbitset::FixedBitSet;
 use crate::region::Operands;
 use crate::{
     Access, Adjacency, Arg, Buffer, BufferId, BufferRole, Condition, Edge, EdgeData, Effects,
-    Extent, KernelRef, Node, NodeId, NodeKind, Pitched, Region, Slot, SlotId,
+    Extent, KernelRef, Node, NodeId, NodeKind, Observed, Pitched, Region, Slot, SlotId,
 };
 
 /// A directed acyclic graph of device operations: the one representation that everything that produces work
@@ -35,6 +35,8 @@ pub(crate) struct Parts {
     /// Data of the edge to each entry of `predecessors.targets()`; `None` when every edge is full.
     pub(crate) edge_data: Option<Box<[EdgeData]>>,
     pub(crate) order: Box<[NodeId]>,
+    /// What was seen of nodes whose effects are unknown, by ascending id.
+    pub(crate) observed: Box<[(NodeId, Observed)]>,
 }
 
 impl ComputeGraph {
@@ -179,14 +181,38 @@ impl ComputeGraph {
     /// The declared memory that a node names, in terms of this graph's buffers. O(operands), for a node with inner
     /// graphs O(their operands).
     ///
-    /// A node with unknown effects may touch more than it names; [`effects`](Self::effects) tells.
+    /// A node with unknown effects may touch more than it names; [`effects`](Self::effects) tells. Of one that was observed
+    /// it is what was seen.
     pub fn operands(&self, id: NodeId) -> Operands {
-        operands_of(&self.parts.nodes[id.index()])
+        match self.observed(id) {
+            Some(observed) => observed.operands.clone(),
+            None => operands_of(&self.parts.nodes[id.index()]),
+        }
     }
 
-    /// What a node may touch: its operands, or anything. Costs as much as [`operands`](Self::operands).
+    /// What a node may touch: its operands, or what was seen, or anything. Costs as much as [`operands`](Self::operands).
     pub fn effects(&self, id: NodeId) -> Effects {
-        effects_of(&self.parts.nodes[id.index()])
+        match self.observed(id) {
+            Some(observed) => Effects::Observed(observed.clone()),
+            None => effects_of(&self.parts.nodes[id.index()]),
+        }
+    }
+
+    /// What experiments showed of a node whose own parameters do not tell what it touches. O(log observed nodes).
+    pub fn observed(&self, id: NodeId) -> Option<&Observed> {
+        let at = self.parts.observed.binary_search_by_key(&id, |(node, _)| *node).ok()?;
+        Some(&self.parts.observed[at].1)
+    }
+
+    /// Whether a node may touch memory that neither it names nor anybody has seen.
+    fn has_opaque(&self) -> bool {
+        let unseen = |id: &NodeId| self.observed(*id).is_none();
+        self.node_ids().filter(unseen).any(|id| is_opaque(&self.parts.nodes[id.index()]))
+    }
+
+    /// All that was observed, by node.
+    pub(crate) fn all_observed(&self) -> &[(NodeId, Observed)] {
+        &self.parts.observed
     }
 }
 
@@ -195,7 +221,7 @@ pub(crate) fn effects_of(node: &Node) -> Effects {
 }
 
 /// Whether a node may touch memory that it does not name.
-fn is_opaque(node: &Node) -> bool {
+pub(crate) fn is_opaque(node: &Node) -> bool {
     match &node.kind {
         // A kernel known by name alone may touch anything; one that declares operands touches those.
         NodeKind::Kernel(kernel) => {
@@ -210,10 +236,10 @@ fn is_opaque(node: &Node) -> bool {
         // What outsiders do before or after an external event is not for this graph to know.
         NodeKind::EventRecord(_) | NodeKind::EventWait(_) => true,
         NodeKind::Empty | NodeKind::Alloc(_) | NodeKind::Free(_) => false,
-        NodeKind::Child(graph) => graph.parts.nodes.iter().any(is_opaque),
+        NodeKind::Child(graph) => graph.has_opaque(),
         NodeKind::Conditional(conditional) => {
             matches!(conditional.condition, Condition::Handle(_))
-                || conditional.bodies.iter().flat_map(ComputeGraph::nodes).any(is_opaque)
+                || conditional.bodies.iter().any(ComputeGraph::has_opaque)
         }
     }
 }
@@ -272,8 +298,8 @@ const fn fill(end: &Pitched, extent: Extent) -> Access {
 /// Adds what the nodes of an inner graph do to buffers of the graph around it.
 fn inner_operands(graph: &ComputeGraph, found: &mut Operands) {
     let mut places: BTreeMap<(BufferId, u64, u64), usize> = BTreeMap::new();
-    for node in &graph.parts.nodes {
-        for (region, access) in operands_of(node) {
+    for node in graph.node_ids() {
+        for (region, access) in graph.operands(node) {
             let BufferRole::Outer(buffer) = graph.buffer(region.buffer).role else { continue };
             let region = Region { buffer, ..region };
             // The order inside does not show outside: several accesses to one region are one, both ways.

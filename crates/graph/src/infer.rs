@@ -85,7 +85,7 @@ pub(crate) fn infer(buffers: usize, effects: impl Iterator<Item = Effects>) -> V
     let mut edges = Vec::new();
     for (index, effects) in effects.enumerate() {
         let node = NodeId::from_index(index);
-        let Effects::Known(effects) = effects else { continue };
+        let Some(effects) = effects.known() else { continue };
         let mut depend_on = |earlier: NodeId| {
             if earlier != node {
                 edges.push(Edge::full(earlier, node));

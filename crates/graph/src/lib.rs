@@ -24,6 +24,7 @@ pub mod json;
 mod library;
 mod names;
 mod node;
+mod observed;
 mod rebuild;
 mod region;
 mod schedule;
@@ -55,6 +56,7 @@ pub use node::{
     Arg, Condition, ConditionalKind, ConditionalNode, Dim3, Extent, HostNode, KernelConfig,
     KernelNode, KernelRef, MemcpyDir, MemcpyNode, MemsetNode, Node, NodeKind, Pitched, Target,
 };
+pub use observed::Observed;
 pub use rebuild::{Image, Rebuild};
 pub use region::{Access, Effects, Operands, Region};
 pub use schedule::{MAX_STREAMS, MemoryPlan, Schedule, Step};

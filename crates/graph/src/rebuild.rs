@@ -200,7 +200,13 @@ impl<'a> Rebuild<'a> {
             None => graph.edges().filter_map(mapped).collect(),
         };
         let (buffers, slots) = (graph.buffers().to_vec(), graph.slots().to_vec());
-        let built = GraphBuilder::from_parts(graph.name(), nodes, buffers, slots, edges).build()?;
+        let mut builder = GraphBuilder::from_parts(graph.name(), nodes, buffers, slots, edges);
+        for (node, observed) in graph.all_observed() {
+            if let (Fate::Kept, Some(place)) = (&fates[node.index()], image.of(*node)) {
+                builder.observe(place, observed.clone());
+            }
+        }
+        let built = builder.build()?;
         Ok((built, image))
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::BufferId;
+use crate::{BufferId, Observed};
 
 /// A byte range of a buffer: `offset..offset + bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,6 +70,8 @@ pub type Operands = SmallVec<[(Region, Access); 4]>;
 pub enum Effects {
     /// Nothing but these regions.
     Known(Operands),
+    /// Nothing but these regions, as far as experiments went. What relies on it shares their assumption.
+    Observed(Observed),
     /// Anything.
     Unknown,
 }
@@ -80,10 +82,11 @@ impl Effects {
         Effects::Known(Operands::new())
     }
 
-    /// The regions, or `None` if they are unknown.
+    /// The regions, declared or observed; `None` if they are unknown.
     pub fn known(&self) -> Option<&[(Region, Access)]> {
         match self {
             Effects::Known(regions) => Some(regions),
+            Effects::Observed(observed) => Some(&observed.operands),
             Effects::Unknown => None,
         }
     }

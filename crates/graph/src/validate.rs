@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::declared_operands;
+use crate::graph::{declared_operands, is_opaque};
 use crate::library::OperandError;
 use crate::{
     Access, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind, DType,
-    Expr, Extent, GraphError, KernelNode, KernelRef, NamedNode, Node, NodeId, NodeKind, Pitched,
-    Slot, SlotId, Target, View,
+    Expr, Extent, GraphError, KernelNode, KernelRef, NamedNode, Node, NodeId, NodeKind, Observed,
+    Pitched, Region, Slot, SlotId, Target, View,
 };
 
 /// How deep child graphs and bodies may nest. A bound, so that walking down them can be recursive.
@@ -131,9 +131,37 @@ fn check_buffer<'a>(
     tables.buffers.get(buffer.index()).ok_or_else(unknown)
 }
 
+/// What was observed is of a node that does not tell itself what it touches, and lies in declared buffers.
+pub(crate) fn check_observed(
+    tables: &Tables,
+    nodes: &[Node],
+    id: NodeId,
+    observed: &Observed,
+) -> Result<(), GraphError> {
+    let Some(node) = nodes.get(id.index()) else {
+        let (from, to, count) = (id, id, nodes.len());
+        return Err(GraphError::UnknownNode { from, to, missing: id, count });
+    };
+    if !is_opaque(node) || node.kind.has_inner_graphs() {
+        let problem =
+            "it tells itself what it touches, which cannot be observed as well".to_owned();
+        return Err(GraphError::Node { node: named(id, node), problem });
+    }
+    within(tables, id, node, &observed.operands)
+}
+
 /// Every byte that a node touches lies in a declared buffer, and a slot's buffer is used as declared.
 fn check_regions(tables: &Tables, id: NodeId, node: &Node) -> Result<(), GraphError> {
-    for (region, access) in declared_operands(node) {
+    within(tables, id, node, &declared_operands(node))
+}
+
+fn within(
+    tables: &Tables,
+    id: NodeId,
+    node: &Node,
+    operands: &[(Region, Access)],
+) -> Result<(), GraphError> {
+    for &(region, access) in operands {
         let buffer = check_buffer(tables, id, node, region.buffer)?;
         let whole = region.bytes == u64::MAX; // allocated or freed
         if region.end() > buffer.bytes && !whole {

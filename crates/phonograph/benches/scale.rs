@@ -1,7 +1,8 @@
-//! A million nodes: building, every analysis, pass, planner and checker, in seconds and in bytes a node.
+//! A million nodes: building, every analysis, pass, planner and checker, in seconds and in bytes a node; how many
+//! synchronisations full concurrency takes, chosen greedily and optimally.
 //!
 //! `cargo bench -p phonograph --bench scale [-- NAME…]` runs the tables whose name contains one of the words: `edges`,
-//! `analyses`, `passes`, `files`. Seconds are the best of three runs, of the processor where Linux tells them: whatever else the
+//! `analyses`, `passes`, `syncs`, `files`. Seconds are the best of three runs, of the processor where Linux tells them: whatever else the
 //! machine does is not counted, though it takes caches. Memory is how far the resident set of the process rose at most above
 //! where it was, where Linux tells it: scratch and results together. What an allocator kept from before is not counted again, so
 //! that small figures are lower bounds.
@@ -18,7 +19,9 @@ use phonograph::plan::analysis::{
     Budget, ReachIndex, conflicts, critical_path, dominators, levels, lifetimes, outlasting,
     redundant_edges, timing, width,
 };
+use phonograph::plan::generate::{Kind, generate};
 use phonograph::plan::passes::{Pass, reduce_edges};
+use phonograph::plan::streams::{Synchronisations, synchronisations};
 
 const NODES: u32 = 1_000_000;
 const RUNS: u32 = 3;
@@ -236,6 +239,36 @@ fn passes() {
     }
 }
 
+/// Waits at full concurrency: of a graph as it is generated, and of the same nodes and edges numbered at random, since greedy
+/// choices go by the order of edges.
+fn syncs() {
+    println!(
+        "\n{:<30} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}",
+        "waits", "edges", "reduced", "greedy", "of these", "fewest", "seconds", "B a node"
+    );
+    let row = |name: &str, graph: &ComputeGraph| {
+        let (counts, cost) = measured(|| synchronisations(graph, &[]));
+        let Synchronisations { edges, reduced, greedy, greedy_reduced, optimal } =
+            counts.expect("the graph's own order has no cycle");
+        println!(
+            "{name:<30} {edges:>9} {reduced:>9} {greedy:>9} {greedy_reduced:>9} {optimal:>9} {cost}"
+        );
+    };
+    for kind in Kind::ALL {
+        let graph = generate(kind, NODES, 1).expect("few enough nodes");
+        row(kind.name(), &graph);
+        let mut number: Vec<u32> = (0..graph.node_count() as u32).collect();
+        let mut random = numbers(7);
+        for last in (1..number.len()).rev() {
+            number.swap(last, random() as usize % (last + 1));
+        }
+        let renumbered = |node: NodeId| NodeId(number[node.index()]);
+        let edges = graph.edges().map(|e| Edge::full(renumbered(e.from), renumbered(e.to)));
+        let edges = shuffled(edges.collect());
+        row(&format!("{}, in random order", kind.name()), &build(&edges));
+    }
+}
+
 fn files() {
     heading("building and files, two edges a node, window 1,000");
     let ordered = edges(1_000, true);
@@ -257,8 +290,13 @@ fn main() {
     if std::env::args().any(|arg| arg == "--test") {
         return; // `cargo test --benches` only asks whether it starts
     }
-    let tables: [(&str, fn()); 4] =
-        [("edges", reductions), ("analyses", analyses), ("passes", passes), ("files", files)];
+    let tables: [(&str, fn()); 5] = [
+        ("edges", reductions),
+        ("analyses", analyses),
+        ("passes", passes),
+        ("syncs", syncs),
+        ("files", files),
+    ];
     for (name, table) in tables {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
             table();

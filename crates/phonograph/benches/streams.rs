@@ -1,7 +1,6 @@
-//! Planning a million nodes: seconds and bytes a node of each step, waits and streams that come out; and how many
-//! synchronisations full concurrency takes, chosen greedily and optimally.
+//! Planning a million nodes: seconds and bytes a node of each step, waits and streams that come out.
 //!
-//! `cargo bench -p phonograph --bench streams [-- NODES]`; the last table is of the synchronisations alone. Seconds are those of the processor. Bytes are what a step had
+//! `cargo bench -p phonograph --bench streams [-- NODES]`. Seconds are those of the processor. Bytes are what a step had
 //! allocated at most, beside its input. In the second half of a graph's rows the same nodes and edges were given to the
 //! builder in random order, with random numbers.
 
@@ -13,9 +12,7 @@ use phonograph::graph::{ComputeGraph, GraphBuilder, NodeId, check};
 use phonograph::plan::cost::Overheads;
 use phonograph::plan::generate::{Kind, generate};
 use phonograph::plan::simulate::simulate;
-use phonograph::plan::streams::{
-    PlanOptions, StreamLimit, Synchronisations, schedule, synchronisations,
-};
+use phonograph::plan::streams::{PlanOptions, StreamLimit, schedule};
 
 /// Counts bytes in use.
 struct Counting;
@@ -112,8 +109,8 @@ fn shuffled(graph: &ComputeGraph) -> ComputeGraph {
     timed("build", graph.node_count() as u32, || builder.build().expect("no cycle came in"))
 }
 
-/// Prints the plans of a graph; a row of the table of synchronisations.
-fn plans(name: &str, graph: &ComputeGraph, nodes: u32) -> String {
+/// Prints the plans of a graph.
+fn plans(graph: &ComputeGraph, nodes: u32) {
     let costs: Vec<u64> = graph.nodes().iter().map(|node| 1_000 + node.name.len() as u64).collect();
     let overheads = Overheads { handover_ns: 500, ..Overheads::default() };
     for (name, streams, costs) in [
@@ -141,12 +138,6 @@ fn plans(name: &str, graph: &ComputeGraph, nodes: u32) -> String {
             Err(error) => println!("   {error}"),
         }
     }
-    let (counts, seconds, bytes) = measured(nodes, || synchronisations(graph, &[]));
-    let Synchronisations { edges, reduced, greedy, greedy_reduced, optimal } =
-        counts.expect("the graph's own order has no cycle");
-    format!(
-        "{name:<30} {edges:>9} {reduced:>9} {greedy:>9} {greedy_reduced:>9} {optimal:>9} {seconds:>9.3} {bytes:>9}"
-    )
 }
 
 fn main() {
@@ -155,28 +146,15 @@ fn main() {
     let nodes = arguments.next().map_or(if bench { 1_000_000 } else { 1_000 }, |text| {
         text.parse().expect("a number of nodes")
     });
-    let mut rows = Vec::new();
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Transformer) {
         println!("{kind}, {nodes} nodes");
         let graph =
             timed("generate", nodes, || generate(kind, nodes, 1).expect("few enough nodes"));
         println!();
-        rows.push(plans(&kind.to_string(), &graph, nodes));
+        plans(&graph, nodes);
         println!("{kind}, {nodes} nodes, in random order");
         let graph = shuffled(&graph);
         println!();
-        rows.push(plans(&format!("{kind}, in random order"), &graph, nodes));
+        plans(&graph, nodes);
     }
-    println!(
-        "\n{:<30} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "synchronisations",
-        "edges",
-        "reduced",
-        "greedy",
-        "of these",
-        "fewest",
-        "seconds",
-        "B a node"
-    );
-    println!("{}", rows.join("\n"));
 }

@@ -8,6 +8,7 @@
 use std::time::Instant;
 
 use phonograph::prelude::*;
+use phonograph::runtime::streams::SoftwareCpu;
 
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];
 const ROUNDS: usize = 15;
@@ -39,7 +40,8 @@ fn main() -> Result<()> {
             }
             times[2].push(start.elapsed());
             // Fewer than the stream runs by itself, so that only the handing over is timed.
-            let stream = device.shared().stream();
+            let shared = device.shared::<SoftwareCpu>().expect("it is on the CPU");
+            let stream = shared.stream();
             let start = Instant::now();
             for _ in 0..16 {
                 stream.launch(graph.shared())?;

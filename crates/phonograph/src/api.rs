@@ -1,11 +1,10 @@
 //! Operations that every program needs: tensors made, filled, copied, multiplied.
 
 use crate::context::ExecutionContext;
-use crate::graph::{Access, LibraryKernel, Scalar};
+use crate::graph::{LibraryKernel, Scalar};
 use crate::kernels::expr;
 use crate::op::{DeviceOp, GraphNode};
 use crate::operand::{Operand, OperandMut};
-use crate::runtime::cpu::kernels::{KernelError, Param};
 use crate::tensor::{Tensor, Window, bytes_of};
 use crate::{Element, Error, Result};
 
@@ -186,10 +185,10 @@ impl<T: Element, D: OperandMut<Element = T>> DeviceOp for Store<T, D> {
     }
 }
 
-// SAFETY: it records one host node, which writes what the graph owns.
+// SAFETY: it records one copy, from memory of the host that has its contents before the graph exists and that the graph keeps.
 unsafe impl<T: Element, D: OperandMut<Element = T>> GraphNode for Store<T, D> {}
 
-/// Writes elements to a dense window: at once to a whole tensor, else by a function of the host's.
+/// Writes elements to a dense window: at once to a whole tensor, else by a copy from memory of the host.
 fn write<T: Element>(
     cx: &ExecutionContext<'_>,
     name: &str,
@@ -204,21 +203,9 @@ fn write<T: Element>(
         return Err(Error::operand(name, "the elements are not dense"));
     }
     if !cx.is_recording() && to.view().region().bytes == to.buffer().bytes() {
-        return Ok(cx.run().0.write(to.buffer(), bytes_of(&data))?);
+        return cx.run().write(to.buffer(), bytes_of(&data));
     }
-    cx.record(|recorder| {
-        let called = recorder.host(name, &[Param::Write(T::DTYPE)], move |block| {
-            let to: &mut [T] = block.write(0)?;
-            if to.len() != data.len() {
-                return Err(KernelError::Failed("a tensor of another size".into()));
-            }
-            to.copy_from_slice(&data);
-            Ok(())
-        });
-        let region = recorder.view(to).region();
-        recorder.builder().add_host(name, &called, &[(region, Access::Write)]);
-        Ok(())
-    })
+    copy(cx, name, &cx.staged(name, &data)?, to)
 }
 
 /// See [`matmul`].

@@ -109,7 +109,7 @@ impl<T: Send> CapturedGraph<T> {
         let output = body(&cx, &Scope::new(stream, &run, &recorder, &identity))?;
         drop(lock);
         let recorded = recorder.into_inner().finish()?;
-        let plan = ExecutionPlan::build(&recorded.graph, stream.device().workers() as usize)?;
+        let plan = ExecutionPlan::build(&recorded.graph, stream.device().lanes() as usize)?;
         let schedule = plan.schedule().expect("a plan of a graph has a schedule");
         let graph = seal(&run, &recorded, schedule)?;
         let device = stream.device().clone();

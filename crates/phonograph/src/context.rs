@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use crate::device::{Run, Stream};
+use crate::eager::Once;
 use crate::graph::{BufferId, DType, Schedule, View};
 use crate::recorder::{OpRecorder, Recorded};
 use crate::runtime::streams::{Adopted, Graph};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, Window, bytes_of};
 use crate::{Element, Error, Result};
 
 #[derive(Clone, Copy)]
@@ -85,11 +86,20 @@ impl<'a> ExecutionContext<'a> {
         let dtype: DType = T::DTYPE;
         let view = View::contiguous(BufferId(0), dtype, extents)?;
         let bytes = view.elements() * dtype.size();
-        let buffer = self.run.0.alloc(name, bytes)?;
+        let buffer = self.run.alloc(name, bytes)?;
         Ok(Tensor::new(self.stream.device().clone(), buffer, view))
     }
 
-    /// Records a piece of work: into the graph, or into one that runs once, now.
+    /// Memory of the host with these contents, for copies from there. In a recording it is the graph's, and nobody else writes
+    /// it.
+    pub(crate) fn staged<T: Element>(&self, name: &str, contents: &[T]) -> Result<Window> {
+        let view = View::contiguous(BufferId(0), T::DTYPE, &[contents.len() as u64])?;
+        let buffer = self.run.alloc_host(name, view.region().bytes)?;
+        self.run.write(&buffer, bytes_of(contents))?;
+        Ok(Window { device: self.stream.device().clone(), buffer, view })
+    }
+
+    /// Records a piece of work: into the graph, or to run once, now.
     ///
     /// # Errors
     /// Those of `work`, after which a recording that has taken some of its nodes can no longer be sealed; nodes that make
@@ -119,10 +129,14 @@ impl<'a> ExecutionContext<'a> {
                 let identity = recorder.identity.clone();
                 let recorder = RefCell::new(recorder);
                 let result = work(&recorder, &identity)?;
-                let recorded = recorder.into_inner().finish()?;
-                if !recorded.graph.is_empty() {
-                    let graph = seal(self.run, &recorded, &Schedule::sequential(&recorded.graph))?;
-                    self.run().0.launch(&graph)?;
+                match recorder.into_inner().once()? {
+                    Once::Nothing => {}
+                    Once::Operation(op) => self.run().submit(&op)?,
+                    Once::Graph(recorded) => {
+                        let schedule = Schedule::sequential(&recorded.graph);
+                        let graph = seal(self.run, &recorded, &schedule)?;
+                        self.run().launch(&graph, &[])?;
+                    }
                 }
                 Ok(result)
             }
@@ -133,5 +147,5 @@ impl<'a> ExecutionContext<'a> {
 /// Makes a recording launchable.
 pub(crate) fn seal(run: &Run, recorded: &Recorded, schedule: &Schedule) -> Result<Graph> {
     let Recorded { graph, buffers, slots, registry } = recorded;
-    Ok(run.0.adopt(&Adopted { graph, schedule, buffers, slots, registry })?)
+    run.adopt(&Adopted { graph, schedule, buffers, slots, registry })
 }

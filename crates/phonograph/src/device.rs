@@ -1,19 +1,23 @@
 //! Devices and their streams, as operations see them.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::completion::{Completions, Ticket};
+use crate::completion::{Completions, Lane};
+use crate::graph::Scalar;
 use crate::lock::ExecutionLock;
+use crate::machine::Machine;
 use crate::policy::{Entered, Policy};
 use crate::runtime::capture::LogicalStreamId;
 use crate::runtime::cpu::{Cpu, kernels::Registry};
-use crate::runtime::streams::{self, SoftwareCpu, Synced};
+use crate::runtime::pool::Place;
+use crate::runtime::streams::{
+    self, Adopt, Adopted, Buffer, DeviceReport, Graph, Operation, Slot, SoftwareCpu, Synced,
+    Waiting,
+};
 use crate::{Error, Result};
-
-/// What devices of this crate run on.
-pub(crate) type Backend = SoftwareCpu;
 
 /// How many streams a device has unless told.
 const STREAMS: u32 = 4;
@@ -21,13 +25,13 @@ const STREAMS: u32 = 4;
 const FIRST_RUN: u64 = 1 << 32;
 
 struct Inner {
-    shared: streams::Device<Backend>,
+    machine: Arc<dyn Machine>,
     completions: Completions,
-    workers: u32,
+    lanes: u32,
     next: AtomicU64,
 }
 
-/// A device: memory, streams, and a thread that tells futures when their work is done. Clones share it.
+/// A device: memory, streams, and threads that tell futures when their work is done. Clones share it.
 ///
 /// ```
 /// use phonograph::prelude::*;
@@ -52,29 +56,63 @@ impl Device {
     /// # Errors
     /// [`Error::Start`] without workers, or where threads cannot be had.
     pub fn cpu(workers: u32) -> Result<Self> {
-        Self::cpu_with_streams(workers, STREAMS)
+        let cpu = Cpu::new(workers).map_err(|e| Error::Start(e.to_string()))?;
+        Self::on(SoftwareCpu::new(cpu, Registry::new()), STREAMS)
     }
 
-    /// The CPU with a number of streams of one's own choice.
+    /// The CUDA device of this number, with four streams. Its primary context is used, as by other libraries.
+    ///
+    /// ```
+    /// use phonograph::prelude::*;
+    ///
+    /// let device = match Device::cuda(0) {
+    ///     Ok(device) => device,
+    ///     Err(error) => return Ok(println!("skipped: {error}")),
+    /// };
+    /// let ones = api::ones::<f32>([2, 3]).sync_on(&device.stream(0))?;
+    /// assert_eq!(ones.to_vec()?, [1.0; 6]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As for [`cpu`](Self::cpu); [`Error::Device`] for no streams, or more than the runtime has.
-    pub fn cpu_with_streams(workers: u32, streams: u32) -> Result<Self> {
-        let cpu = Cpu::new(workers).map_err(|e| Error::Start(e.to_string()))?;
-        let shared = streams::Device::new(SoftwareCpu::new(cpu, Registry::new()), streams)?;
-        let completions = Completions::start()?;
+    /// [`Error::Start`] says what this machine lacks.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: u32) -> Result<Self> {
+        let cuda = crate::cuda::Cuda::on(&[ordinal]).map_err(|e| Error::Start(e.to_string()))?;
+        Self::on(crate::cuda::CudaBackend::new(cuda), STREAMS)
+    }
+
+    /// A device on whichever backend takes graphs as data, with so many streams.
+    ///
+    /// ```
+    /// use phonograph::prelude::*;
+    /// use phonograph::runtime::cpu::{Cpu, kernels::Registry};
+    /// use phonograph::runtime::streams::DriverCpu;
+    ///
+    /// let cpu = Cpu::new(1).map_err(Error::other)?;
+    /// let device = Device::on(DriverCpu::new(cpu, Registry::new()), 2)?;
+    /// assert_eq!(device.streams(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Start`] where threads cannot be had; [`Error::Device`] for no streams, or more than the runtime has.
+    pub fn on<B: Adopt>(backend: B, streams: u32) -> Result<Self> {
+        let lanes = backend.lanes();
+        let machine: Arc<dyn Machine> = Arc::new(streams::Device::new(backend, streams)?);
+        let completions = Completions::new(streams);
         let next = AtomicU64::new(FIRST_RUN);
-        Ok(Self(Arc::new(Inner { shared, completions, workers, next })))
+        Ok(Self(Arc::new(Inner { machine, completions, lanes, next })))
     }
 
     /// How many streams it has.
     pub fn streams(&self) -> u32 {
-        self.0.shared.max_streams()
+        self.0.machine.streams()
     }
 
-    /// Its workers.
-    pub fn workers(&self) -> u32 {
-        self.0.workers
+    /// How many nodes of a graph it can run at the same time; on the CPU, its workers.
+    pub fn lanes(&self) -> u32 {
+        self.0.lanes
     }
 
     /// The stream `index`, counted round.
@@ -87,9 +125,15 @@ impl Device {
         Policy::from(self).enter()
     }
 
-    /// The device of the runtime underneath: its report, its pools, its captures.
-    pub fn shared(&self) -> &streams::Device<Backend> {
-        &self.0.shared
+    /// What its pools hold. O(pages).
+    pub fn report(&self) -> DeviceReport {
+        self.0.machine.report()
+    }
+
+    /// The device of the runtime underneath, with its captures, if it is on this backend.
+    pub fn shared<B: Adopt>(&self) -> Option<&streams::Device<B>> {
+        let machine: &dyn Any = &*self.0.machine;
+        machine.downcast_ref()
     }
 
     /// Completions that futures still wait for or have not taken.
@@ -101,8 +145,8 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    pub(crate) fn after(&self, run: Run) -> Ticket<Result<()>> {
-        self.0.completions.after(run)
+    pub(crate) fn host_reaches_device(&self) -> bool {
+        self.0.machine.host_reaches_device()
     }
 }
 
@@ -137,25 +181,70 @@ impl Stream {
     /// have written.
     pub fn sync(&self) -> Result<()> {
         ExecutionLock::check("Stream::sync")?;
-        self.run().sync()
+        self.run().sync(Waiting::Attentive)
     }
 
     /// One execution: a logical stream of its own, served by this stream, so that what fails of it is told from all else.
     pub(crate) fn run(&self) -> Run {
         let number = self.device.0.next.fetch_add(1, Ordering::Relaxed);
         let value = number.wrapping_mul(self.device.streams().into()) + u64::from(self.index);
-        Run(self.device.0.shared.stream_of(LogicalStreamId { value }))
+        Run { machine: self.device.0.machine.clone(), on: LogicalStreamId { value } }
+    }
+
+    /// Who tells when executions on this stream are done.
+    pub(crate) fn completions(&self) -> Result<Lane> {
+        self.device.0.completions.lane(self.index)
     }
 }
 
 /// One execution on a stream.
 #[derive(Clone)]
-pub(crate) struct Run(pub streams::Stream<Backend>);
+pub(crate) struct Run {
+    machine: Arc<dyn Machine>,
+    on: LogicalStreamId,
+}
 
 impl Run {
+    /// The logical stream.
+    #[cfg(feature = "cuda")]
+    pub fn id(&self) -> LogicalStreamId {
+        self.on
+    }
+
+    /// Memory of the device.
+    pub fn alloc(&self, name: &str, bytes: u64) -> Result<Buffer> {
+        Ok(self.machine.alloc(self.on, name, bytes, Place::Device)?)
+    }
+
+    /// Memory of the host that the device reaches.
+    pub fn alloc_host(&self, name: &str, bytes: u64) -> Result<Buffer> {
+        Ok(self.machine.alloc(self.on, name, bytes, Place::Host)?)
+    }
+
+    pub fn write(&self, buffer: &Buffer, bytes: &[u8]) -> Result<()> {
+        Ok(self.machine.write(self.on, buffer, bytes)?)
+    }
+
+    pub fn read(&self, buffer: &Buffer) -> Result<Vec<u8>> {
+        Ok(self.machine.read(self.on, buffer)?)
+    }
+
+    pub fn submit(&self, op: &Operation) -> Result<()> {
+        Ok(self.machine.submit(self.on, op)?)
+    }
+
+    pub fn adopt(&self, adopted: &Adopted<'_>) -> Result<Graph> {
+        Ok(self.machine.adopt(self.on, adopted)?)
+    }
+
+    /// Launches a graph with these values of its slots, and defaults for the others.
+    pub fn launch(&self, graph: &Graph, values: &[(Slot, Scalar)]) -> Result<()> {
+        Ok(self.machine.launch(self.on, graph, values)?)
+    }
+
     /// Waits until what it submitted is done, and tells what has failed of it.
-    pub fn sync(&self) -> Result<()> {
-        match self.0.sync()? {
+    pub fn sync(&self, waiting: Waiting) -> Result<()> {
+        match self.machine.sync(self.on, waiting)? {
             Synced::Done => Ok(()),
             // Executions own no window, so this is one of the runtime's that somebody opened for this very id.
             Synced::Deferred => Err(Error::NonReentrant { what: "waiting in a window" }),
@@ -164,6 +253,6 @@ impl Run {
 
     /// Runs one piece of work that waits on the stream.
     pub fn advance(&self) -> bool {
-        self.0.advance()
+        self.machine.advance(self.on)
     }
 }

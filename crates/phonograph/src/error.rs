@@ -87,6 +87,14 @@ pub enum Error {
     /// A panic was caught inside a recording, which lacks the rest of an operation.
     #[error("a panic interrupted an operation that was being recorded")]
     Interrupted,
+    /// What another backend than the device's is needed for.
+    #[error("{what} needs a device on {backend}")]
+    OtherBackend {
+        /// What was asked for.
+        what: &'static str,
+        /// The backend.
+        backend: &'static str,
+    },
     /// The device could not be started.
     #[error("the device could not be started: {0}")]
     Start(String),

@@ -1,9 +1,9 @@
 //! Operations as futures, for any executor.
 //!
-//! The first poll executes the operation, which hands its work to a stream; the device's thread wakes the task when that work
-//! is done. Handing it over takes the device's lock, which on the CPU is held while a piece of work runs: a first poll may wait
-//! for that one, and never for what is queued behind it. Dropping the future never waits: what the work touches belongs to the stream's queue until it is done, and a
-//! completion that nobody waits for is forgotten.
+//! The first poll executes the operation, which hands its work to a stream; the stream's thread sleeps until the device has
+//! done it, and wakes the task. Handing it over takes the device's lock, which on the CPU is held while a piece of work runs: a
+//! first poll may wait for that one, and never for what is queued behind it. Dropping the future never waits: what the work
+//! touches belongs to the stream's queue until it is done, and a completion that nobody waits for is forgotten.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use crate::device::Stream;
 use crate::lock::ExecutionLock;
 use crate::op::DeviceOp;
 use crate::policy::Policy;
+use crate::runtime::streams::Waiting;
 use crate::{Error, Result};
 
 enum State<O: DeviceOp> {
@@ -74,14 +75,14 @@ type Started<O> = (<O as DeviceOp>::Output, Option<Ticket<Result<()>>>);
 fn start<O: DeviceOp>(op: O, policy: Option<Policy>) -> Result<Started<O>> {
     let lock = ExecutionLock::take(".await")?;
     let stream = policy.ok_or(Policy::NONE_ENTERED)?.stream()?;
-    let run = stream.run();
+    let (run, completions) = (stream.run(), stream.completions()?);
     let cx = ExecutionContext::eager(&stream, &run);
     // SAFETY: the lock is held, and the context is of this execution alone. Nobody is told that the output has contents
     // before the ticket says so.
     let output = unsafe { op.execute(&cx) };
     let submitted = cx.submitted();
     drop(lock);
-    let ticket = submitted.then(|| stream.device().after(run));
+    let ticket = submitted.then(|| completions.after(run));
     // After an error the ticket goes: what had been submitted is done, and its failures are taken, by nobody.
     Ok((output?, ticket))
 }
@@ -100,7 +101,7 @@ pub(crate) fn sync_on<O: DeviceOp>(
     let output = unsafe { op.execute(&cx) };
     let submitted = cx.submitted();
     drop(lock);
-    let done = if submitted { run.sync() } else { Ok(()) };
+    let done = if submitted { run.sync(Waiting::Attentive) } else { Ok(()) };
     let output = output?; // the first error
     done.map(|()| output)
 }

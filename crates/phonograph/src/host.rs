@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::context::ExecutionContext;
-use crate::graph::Access;
+use crate::graph::{Access, Region};
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::operand::Operands;
@@ -46,6 +46,9 @@ pub struct Host<A, F> {
 /// One without operands is ordered behind all that was recorded before it, and before all that comes after.
 ///
 /// It cannot execute operations or read tensors itself: the device waits for it. A tensor that it owns keeps its device.
+///
+/// On devices whose memory the host does not reach, it works on copies of the operands in page-locked memory, which the graph
+/// makes before it and, of those that it may write, brings back after it.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -90,6 +93,7 @@ where
         if windows.iter().any(|(window, _)| !window.view().is_contiguous()) {
             return Err(Error::operand(&name, "an operand is not dense; copy it first"));
         }
+        let stages = !cx.stream().device().host_reaches_device();
         cx.record(|recorder| {
             let param = |dtype, writes| match writes {
                 true => (Param::ReadWrite(dtype), Access::ReadWrite),
@@ -103,8 +107,19 @@ where
                 function(&HostArgs(block)).map_err(|e| KernelError::Failed(e.to_string()))
             });
             let regions = windows.iter().map(|(window, _)| recorder.view(window).region());
-            let effects: Vec<_> = regions.zip(accesses).collect();
-            recorder.builder().add_host(&name, &called, &effects);
+            let regions: Vec<Region> = regions.collect();
+            let mut effects: Vec<_> = regions.iter().copied().zip(accesses).collect();
+            let reached = if stages { effects.len().min(HOST_ARGS) } else { 0 };
+            for (region, _) in &mut effects[..reached] {
+                *region = recorder.stage(&name, *region);
+            }
+            let builder = recorder.builder();
+            builder.add_host(&name, &called, &effects);
+            for ((staged, access), region) in effects[..reached].iter().zip(&regions) {
+                if access.writes() {
+                    builder.add_region_copy(&name, *staged, *region);
+                }
+            }
             Ok(())
         })?;
         Ok(operands.back())

@@ -112,7 +112,7 @@ impl GraphLaunch {
 }
 
 /// The same graph, to be inside another.
-fn inside(
+pub(crate) fn inside(
     graph: &ComputeGraph,
     outer: &[Option<BufferId>],
     slots: &[SlotId],
@@ -149,8 +149,7 @@ impl DeviceOp for GraphLaunch {
         if cx.is_recording() {
             return cx.record(|recorder| self.record(recorder));
         }
-        cx.run().0.launch_with(&self.sealed.graph, &self.values)?;
-        Ok(())
+        cx.run().launch(&self.sealed.graph, &self.values)
     }
 }
 

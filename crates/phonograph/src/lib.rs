@@ -53,6 +53,8 @@ pub use phonograph_trace as trace;
 pub use phonograph_wgpu as wgpu;
 
 #[cfg(feature = "cuda")]
+pub mod interop;
+#[cfg(feature = "cuda")]
 pub mod recover;
 
 pub mod api;
@@ -64,6 +66,7 @@ mod compose;
 mod conditional;
 mod context;
 mod device;
+mod eager;
 mod error;
 mod future;
 mod host;
@@ -72,6 +75,7 @@ mod issue;
 pub mod kernel;
 mod launch;
 mod lock;
+mod machine;
 mod module;
 pub mod op;
 mod operand;

@@ -10,16 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{
-    Access, Arg, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN, GraphBuilder, NodeId, NodeKind,
-    Space, View,
+    Access, Arg, BufferId, BufferRole, ComputeGraph, GraphBuilder, KernelRef, NodeId, NodeKind,
+    Region, Space, View,
 };
 use crate::graph::{Buffer as Declared, SlotId};
 use crate::kernels::Ops;
 use crate::runtime::cpu::kernels::{Block, KernelError, Param, Registry};
-use crate::runtime::streams::{Buffer, BufferKey, Slot, SlotKey};
+use crate::runtime::pool::Place;
+use crate::runtime::streams::{Buffer, BufferKey, Slot, SlotKey, external};
 use crate::slot::{ScalarArg, ScalarKind};
 use crate::tensor::Window;
 use crate::{Error, Result};
+
+/// Memory of the host that devices reach.
+const HOST: Space = Space::Host { pageable: false };
 
 #[derive(Default)]
 struct Level {
@@ -88,13 +92,12 @@ impl OpRecorder {
         let key = window.buffer.key();
         let root = &mut self.levels[0];
         let mut id = *root.buffers.entry(key).or_insert_with(|| {
-            let id = root.builder.declare(Declared {
-                name: window.buffer.name().into(),
-                bytes: window.buffer.bytes(),
-                align: DEFAULT_ALIGN,
-                role: BufferRole::External,
-                space: Space::Device(0),
-            });
+            let space = match window.buffer.place() {
+                Place::Device => Space::Device(0),
+                Place::Host => HOST,
+            };
+            let id =
+                root.builder.declare(external(window.buffer.name(), window.buffer.bytes(), space));
             self.buffers.push((id, window.buffer.clone()));
             id
         });
@@ -150,11 +153,27 @@ impl OpRecorder {
     where
         F: Fn(&Block<'_>) -> std::result::Result<(), KernelError> + Send + Sync + 'static,
     {
-        // A graph may become part of another one, with functions of its own: names are used once.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let unique = format!("{name}#{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let unique = unique(name);
         self.registry.host(&unique, params, function);
         unique
+    }
+
+    /// Keeps what only the backend knows how to run for as long as the graph lives; the name that nodes call it by.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn other(&mut self, name: &str, it: Arc<dyn std::any::Any + Send + Sync>) -> String {
+        let unique = unique(name);
+        self.registry.other(&unique, it);
+        unique
+    }
+
+    /// A region of page-locked scratch memory for the contents of this one, and the copy that brings them there.
+    pub(crate) fn stage(&mut self, name: &str, region: Region) -> Region {
+        let role = BufferRole::Internal;
+        let builder = self.builder();
+        let staged = Declared { role, ..external(name, region.bytes, HOST) };
+        let staged = Region { buffer: builder.declare(staged), offset: 0, bytes: region.bytes };
+        builder.add_region_copy(name, region, staged);
+        staged
     }
 
     /// Keeps the functions of a graph that becomes part of this one.
@@ -224,6 +243,15 @@ impl OpRecorder {
         self.levels.truncate(depth);
     }
 
+    /// What is recorded in the outermost graph, and what its buffers and slots stand for, unless it is beyond use.
+    #[expect(clippy::type_complexity, reason = "taken apart at once")]
+    pub(crate) fn so_far(
+        &self,
+    ) -> Option<(&GraphBuilder, &[(BufferId, Buffer)], &[(SlotId, Slot)])> {
+        let usable = self.doomed.is_none();
+        usable.then(|| (&self.levels[0].builder, &*self.buffers, &*self.slots))
+    }
+
     pub(crate) fn finish(mut self) -> Result<Recorded> {
         if let Some(error) = self.doomed {
             return Err(error);
@@ -256,11 +284,25 @@ impl Level {
     }
 }
 
-/// Whether it is, or has inside, a host function without operands.
+/// A name that no other function has: a graph may become part of another one, with functions of its own.
+fn unique(name: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{name}#{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether it is, or has inside, a function or foreign graph without operands.
 fn names_no_memory(kind: &NodeKind) -> bool {
     let mut kinds = vec![kind];
     while let Some(kind) = kinds.pop() {
-        if matches!(kind, NodeKind::Host(host) if host.effects.is_empty()) {
+        let silent = match kind {
+            NodeKind::Host(host) => host.effects.is_empty(),
+            NodeKind::Kernel(kernel) => {
+                let named = matches!(kernel.kernel, KernelRef::Named(_));
+                named && kernel.args.iter().all(|arg| arg.effect().is_none())
+            }
+            _ => false,
+        };
+        if silent {
             return true;
         }
         let inside = kind.inner_graphs().iter().flat_map(ComputeGraph::nodes);

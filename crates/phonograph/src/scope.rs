@@ -41,7 +41,7 @@ use crate::recorder::OpRecorder;
 /// 7. **It stays where it is.** A scope is neither `Send` nor `Sync`, and lent for a lifetime of the scope's own, so it
 ///    neither leaves the thread that holds the lock nor survives the recording.
 /// 8. **It ends in order.** An error or a panic drops the recording with all that it holds, and gives the lock back. Nothing
-///    had been handed to the device.
+///    had been handed to the device but contents of the host's for memory that the graph was to own.
 pub struct Scope<'s> {
     stream: &'s Stream,
     run: &'s Run,

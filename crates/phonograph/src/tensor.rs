@@ -70,6 +70,11 @@ impl<T: Element> Tensor<T> {
         self.window.view.elements()
     }
 
+    /// Its device.
+    pub fn device(&self) -> &Device {
+        &self.window.device
+    }
+
     /// The memory, for what this crate does not cover. Whoever writes there by other ways than operations orders that.
     pub fn buffer(&self) -> &Buffer {
         &self.window.buffer
@@ -248,7 +253,7 @@ fn read<T: Element>(window: &Window) -> Result<Vec<T>> {
         return Err(Error::operand("to_vec", "the elements are not dense; copy them first"));
     }
     let run = window.device.stream(0).run();
-    let bytes = run.0.read(&window.buffer)?;
+    let bytes = run.read(&window.buffer)?;
     let region = window.view.region();
     let part = &bytes[region.offset as usize..region.end() as usize];
     Ok(elements(part))

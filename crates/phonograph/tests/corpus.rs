@@ -22,8 +22,8 @@ use phonograph::runtime::cpu::{Bindings, Cpu};
 const SIDE: u64 = 24;
 const BYTES: usize = (SIDE * SIDE * 4) as usize;
 
-/// Square f32 tensors, some of them external; products, sums, elementwise updates in place and out of place, copies, user
-/// kernels, child graphs.
+/// Square f32 tensors, some of them external; products, sums, elementwise updates in place and out of place, of rows and
+/// columns that are repeated, copies, user kernels, child graphs.
 fn graph(u: &mut Unstructured, products: bool) -> Result<ComputeGraph> {
     let mut b = GraphBuilder::new();
     let externals = u.int_in_range(1..=3)?;
@@ -51,7 +51,7 @@ fn graph(u: &mut Unstructured, products: bool) -> Result<ComputeGraph> {
     }
     for _ in 0..u.int_in_range(1..=20)? {
         let (x, y, z) = (*u.choose(&views)?, *u.choose(&views)?, *u.choose(&views)?);
-        match u.int_in_range(0..=6)? {
+        match u.int_in_range(0..=7)? {
             0 if products && x != z && y != z => {
                 let y = if u.arbitrary()? { y.transpose(0, 1).unwrap() } else { y };
                 b.add_library("product", LibraryKernel::MatMul, &[x, y, z]);
@@ -81,6 +81,24 @@ fn graph(u: &mut Unstructured, products: bool) -> Result<ComputeGraph> {
                 inner.add_elementwise("inner mix", mix.clone(), &[x, y], &[], &[t]);
                 inner.add_elementwise("inner mix", mix.clone(), &[t, y], &[], &[z]);
                 b.add_child("child", inner.build().unwrap());
+            }
+            5 => {
+                // A row, a column or an element of its own, which a few rows or columns or all of a tensor meet next.
+                let (extents, all) = *u.choose(&[
+                    ([1, SIDE], [6, SIDE]),
+                    ([SIDE, 1], [SIDE, 6]),
+                    ([1, 1], [SIDE, SIDE]),
+                ])?;
+                let part = |view: View, [rows, columns]: [u64; 2]| {
+                    view.slice(0, 0, rows).unwrap().slice(1, 0, columns).unwrap()
+                };
+                let row = b.alloc_buffer("row", (extents[0] * extents[1] * 4) as usize);
+                let row = View::contiguous(row, DType::F32, &extents).unwrap();
+                let inputs = [part(x, extents), part(y, extents)];
+                b.add_elementwise("row", mix.clone(), &inputs, &[], &[row]);
+                let [x, z] = [x, z].map(|view| part(view, all));
+                let row = row.broadcast_to(x.shape()).unwrap();
+                b.add_elementwise("rows", mix.clone(), &[x, row], &[], &[z]);
             }
             _ => {
                 b.add_elementwise("mix", mix.clone(), &[x, y], &[], &[z]);

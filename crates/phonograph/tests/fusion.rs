@@ -7,12 +7,13 @@ use std::sync::Arc;
 use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
 use phonograph::graph::{
-    Arg, BufferId, BufferRole, ComputeGraph, DType, Edge, EdgeData, Expr, ExprBuilder,
+    Access, Arg, BufferId, BufferRole, ComputeGraph, DType, Edge, EdgeData, Expr, ExprBuilder,
     GraphBuilder, KernelRef, LibraryKernel, Node, NodeId, ReduceOp, Scalar, Shape, Value, View,
     check, check_rewrite,
 };
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::fusion::{FusionOptions, fuse};
+use phonograph::plan::passes::Rewritten;
 use phonograph::runtime::cpu::kernels::Registry;
 use phonograph::runtime::cpu::{Bindings, Cpu};
 
@@ -141,6 +142,33 @@ impl Draft {
         Ok(())
     }
 
+    /// A tensor that is shorter along some axes, and a kernel that repeats it along these.
+    fn repeated(&mut self, u: &mut Unstructured) -> Result<()> {
+        let all = match self.tensors.last() {
+            Some(last) if u.arbitrary()? => last.view.shape(),
+            _ => shape(u)?,
+        };
+        let mut extents = all.extents().to_vec();
+        for extent in &mut extents {
+            *extent = if u.ratio(2, 3)? { 1 } else { *extent };
+        }
+        let short = Shape::new(&extents).unwrap();
+        let dtype = *u.choose(&[DType::F32, DType::F32, DType::F16, DType::I64])?;
+        let once = self.input(u, short)?;
+        let result = self.declare(u, dtype, short)?;
+        let kernel = expr(u, &[once], &[result], false, short.rank())?;
+        self.nodes.push(self.b.add_elementwise("short", kernel, &[once], &[], &[result]));
+        let inputs = [self.input(u, all)?, result.broadcast_to(all).unwrap()];
+        let output = self.declare(u, DType::F32, all)?;
+        let kernel = expr(u, &inputs, &[output], false, all.rank())?;
+        self.nodes.push(self.b.add_elementwise("repeat", kernel, &inputs, &[], &[output]));
+        if u.ratio(1, 4)? {
+            self.tensors.push(Tensor { view: result });
+        }
+        self.tensors.push(Tensor { view: output });
+        Ok(())
+    }
+
     fn reduce(&mut self, u: &mut Unstructured) -> Result<()> {
         let fitting: Vec<View> = self
             .tensors
@@ -252,7 +280,8 @@ fn mix<'e>(e: &'e ExprBuilder, which: usize, a: Value<'e>, b: Value<'e>) -> Valu
 fn graph(u: &mut Unstructured) -> Result<ComputeGraph> {
     let mut draft = Draft { b: GraphBuilder::new(), tensors: Vec::new(), nodes: Vec::new() };
     for _ in 0..u.int_in_range(2..=12)? {
-        match u.int_in_range(0..=9)? {
+        match u.int_in_range(0..=10)? {
+            10 => draft.repeated(u)?,
             0 | 1 => draft.reduce(u)?,
             2 | 3 => draft.matmul(u)?,
             _ => draft.elementwise(u)?,
@@ -344,6 +373,24 @@ fn kinds_of(node: &Node) -> Vec<&'static str> {
     }
 }
 
+/// Expressions that are computed for more elements than they were.
+fn repeated(before: &ComputeGraph, fused: &Rewritten) -> u32 {
+    let result = |graph: &ComputeGraph, node: NodeId| {
+        let kernel = graph.node(node).kernel()?;
+        let expression = matches!(kernel.kernel, KernelRef::Elementwise(_));
+        let written = kernel.args.iter().find_map(|arg| match arg {
+            Arg::View(view, Access::Write) => Some(view.elements()),
+            _ => None,
+        });
+        written.filter(|_| expression)
+    };
+    let more = |node: &NodeId| {
+        let after = fused.image.of(*node).and_then(|image| result(&fused.graph, image));
+        result(before, *node).zip(after).is_some_and(|(before, after)| before < after)
+    };
+    before.node_ids().filter(more).count() as u32
+}
+
 #[test]
 fn fused_graphs_give_the_same_bits() {
     let cpus: RefCell<Vec<Cpu>> = RefCell::new((1..=3).map(|w| Cpu::new(w).unwrap()).collect());
@@ -356,6 +403,7 @@ fn fused_graphs_give_the_same_bits() {
             library: u.ratio(3, 4)?,
             max_operands: *u.choose(&[2, 4, 32])?,
             max_ops: *u.choose(&[30, 1000])?,
+            repeated_ops: *u.choose(&[0, 4096, u64::MAX])?,
         };
         let fused = fuse(&graph, &options).unwrap();
         let violations = check_rewrite(&graph, &fused.graph, &fused.image);
@@ -365,6 +413,10 @@ fn fused_graphs_give_the_same_bits() {
             for kind in kinds_of(node) {
                 *kinds.entry(kind).or_default() += 1;
             }
+        }
+        let repeated = repeated(&graph, &fused);
+        if repeated > 0 {
+            *kinds.entry("repeated").or_default() += repeated;
         }
         before += graph.node_count();
         after += fused.graph.node_count();
@@ -388,6 +440,6 @@ fn fused_graphs_give_the_same_bits() {
     .budget_ms(2000);
     println!("{graphs} graphs, {before} nodes before, {after} after, {kinds:?}");
     // Nothing is shown by graphs that are left as they are. A slow machine tries too few to have all kinds.
-    let common = kinds.len() == 4 && kinds.values().all(|&count| count > graphs / 200);
+    let common = kinds.len() == 5 && kinds.values().all(|&count| count > graphs / 200);
     assert!(common || graphs < 500, "{kinds:?}");
 }

@@ -183,16 +183,6 @@ fn other_views_wait_for_all_elements() {
     let report = fuse(&graph, &FusionOptions::default()).unwrap().report.to_string();
     assert!(report.contains("n1 left: its neighbour uses b1 through another view"), "{report}");
 
-    // Of an element that is repeated there is one for many.
-    let mut d = Draft::new();
-    let (x, t, y) = (d.shaped("X", &[6]), d.shaped("t", &[6]), d.tensor("Y"));
-    d.b.add_elementwise("a", unary(), &[x], &[], &[t]);
-    d.b.add_elementwise("spread", unary(), &[t.broadcast_to(y.shape()).unwrap()], &[], &[y]);
-    let graph = d.build();
-    check(&graph, &["a(X t)", "spread(t Y)"]);
-    let report = fuse(&graph, &FusionOptions::default()).unwrap().report.to_string();
-    assert!(report.contains("n1 left: its neighbour has another shape"), "{report}");
-
     // A part of it, in the same space.
     let mut d = Draft::new();
     d.map("a", &["X"], "t");
@@ -208,6 +198,138 @@ fn other_views_wait_for_all_elements() {
     d.b.add_elementwise("a", unary(), &[low], &[], &[t]);
     d.b.add_elementwise("b", unary(), &[t], &[], &[high]);
     check(&d.build(), &["a(X t)", "b(t X)"]);
+}
+
+/// `kernel` from `x` to scratch of `from`, which a kernel over `to` repeats and adds to something.
+fn repeated(d: &mut Draft, kernel: Arc<Expr>, from: &[u64], to: &[u64]) {
+    let (x, t) = (d.shaped("X", from), d.shaped("t", from));
+    let (z, y) = (d.shaped("Z", to), d.shaped("Y", to));
+    d.b.add_elementwise("a", kernel, &[x], &[], &[t]);
+    d.b.add_elementwise("add", binary(), &[z, t.broadcast_to(z.shape()).unwrap()], &[], &[y]);
+}
+
+#[test]
+fn what_is_read_repeated_is_computed_anew_where_that_is_little_work() {
+    let plain = || Expr::build(|e| e.output(-e.input(DType::F32))).unwrap().into();
+    let long = || {
+        let exps = Expr::build(|e| e.output((0..3).fold(e.input(DType::F32), |x, _| x.exp())));
+        exps.unwrap().into()
+    };
+    let (one, two) = (&["a+add(X Z Y)"][..], &["a(X t)", "add(Z t Y)"][..]);
+    type Case<'a> = (Arc<Expr>, &'a [u64], &'a [u64], &'a [&'a str]);
+    let cases: [Case<'_>; 9] = [
+        // Rows, columns, both, with further axes.
+        (plain(), &[6], &[4, 6], one),
+        (plain(), &[4, 1], &[4, 6], one),
+        (plain(), &[2, 1, 3], &[5, 2, 4, 3], one),
+        (unary(), &[6], &[4, 6], one),
+        // 2 or 17 operations for each of so many elements, 4096 in all.
+        (plain(), &[8], &[256, 8], one),
+        (plain(), &[8], &[260, 8], two),
+        (unary(), &[8], &[256, 8], two),
+        // One for all is computed once, if not of every backend, unless it is long.
+        (unary(), &[], &[1000, 1000], one),
+        (long(), &[1], &[1000, 1000], two),
+    ];
+    for (kernel, from, to, expected) in cases {
+        let mut d = Draft::new();
+        repeated(&mut d, kernel, from, to);
+        check(&d.build(), expected);
+    }
+    let mut d = Draft::new();
+    repeated(&mut d, plain(), &[8], &[260, 8]);
+    let report = fuse(&d.build(), &FusionOptions::default()).unwrap().report.to_string();
+    let said =
+        "n0 left: its result is read repeated, and computed anew it takes 4144 operations more";
+    assert!(report.contains(said), "{report}");
+    let never = FusionOptions { repeated_ops: 0, ..Default::default() };
+    let mut d = Draft::new();
+    repeated(&mut d, plain(), &[], &[4, 6]);
+    check_with(&d.build(), &never, two);
+
+    // A chain goes along, each link repeated once more; positions are those of its own axes.
+    let mut d = Draft::new();
+    let (s, t, r) = (d.shaped("S", &[1]), d.shaped("t", &[1]), d.shaped("r", &[6]));
+    let (z, y) = (d.tensor("Z"), d.tensor("Y"));
+    let place = Expr::build(|e| e.output(e.input(DType::F32) + e.index(0).cast(DType::F32)));
+    d.b.add_elementwise("a", plain(), &[s], &[], &[t]);
+    d.b.add_elementwise(
+        "b",
+        place.unwrap().into(),
+        &[t.broadcast_to(r.shape()).unwrap()],
+        &[],
+        &[r],
+    );
+    d.b.add_elementwise("c", binary(), &[z, r.broadcast_to(z.shape()).unwrap()], &[], &[y]);
+    check(&d.build(), &["a+b+c(S Z Y)"]);
+
+    // A layer whose bias is scaled: after the product.
+    let mut d = Draft::new();
+    let (x, w, bias) = (d.shaped("X", &[4, 5]), d.shaped("W", &[5, 6]), d.shaped("B", &[6]));
+    let (scaled, t, y) = (d.shaped("b", &[6]), d.tensor("t"), d.tensor("Y"));
+    d.b.add_elementwise("scale", plain(), &[bias], &[], &[scaled]);
+    d.b.add_library("product", LibraryKernel::MatMul, &[x, w, t]);
+    let scaled = scaled.broadcast_to(t.shape()).unwrap();
+    d.b.add_elementwise("add", binary(), &[t, scaled], &[], &[y]);
+    check(&d.build(), &["scale+product+add(X W B Y)"]);
+}
+
+#[test]
+fn what_is_read_repeated_is_stored_where_somebody_needs_it() {
+    let plain = || Expr::build(|e| e.output(-e.input(DType::F32))).unwrap();
+    // The user; a second reader that is over other elements, or far away.
+    let mut d = Draft::new();
+    let (x, t) = (d.shaped("X", &[6]), d.shaped("T", &[6]));
+    let (z, y) = (d.tensor("Z"), d.tensor("Y"));
+    d.b.add_elementwise("a", plain().into(), &[x], &[], &[t]);
+    d.b.add_elementwise("add", binary(), &[z, t.broadcast_to(z.shape()).unwrap()], &[], &[y]);
+    check(&d.build(), &["a(X T)", "add(Z T Y)"]);
+
+    let mut d = Draft::new();
+    repeated(&mut d, plain().into(), &[6], &[4, 6]);
+    let (t, s) = (d.shaped("t", &[6]), d.shaped("S", &[6]));
+    d.b.add_elementwise("also", plain().into(), &[t], &[], &[s]);
+    check(&d.build(), &["add(Z t Y)", "a+also(X t S)"]);
+
+    let mut d = Draft::new();
+    repeated(&mut d, plain().into(), &[6], &[4, 6]);
+    let rows = View::contiguous(d.b.external_buffer("ROWS", 16), DType::U32, &[4]).unwrap();
+    let (t, y, g, s) = (d.shaped("t", &[6]), d.tensor("Y"), d.tensor("g"), d.tensor("S"));
+    d.b.add_library("gather", LibraryKernel::Gather, &[y, rows, g]);
+    d.b.add_elementwise("late", binary(), &[g, t.broadcast_to(g.shape()).unwrap()], &[], &[s]);
+    check(&d.build(), &["a(X t)", "add(Z t Y)", "gather(Y ROWS g)", "late(g t S)"]);
+
+    // Two readers that become one kernel are one reader.
+    let mut d = Draft::new();
+    repeated(&mut d, plain().into(), &[6], &[4, 6]);
+    let (t, y, s) = (d.shaped("t", &[6]), d.tensor("Y"), d.tensor("S"));
+    d.b.add_elementwise("late", binary(), &[y, t.broadcast_to(y.shape()).unwrap()], &[], &[s]);
+    check(&d.build(), &["a+add+late(X Z Y S)"]);
+
+    // It stays with what it could be one with instead: a reduction, and what others read as well.
+    let mut d = Draft::new();
+    let (s, m) = (d.shaped("s", &[4]), d.shaped("m", &[4]));
+    let (x, y) = (d.tensor("X"), d.tensor("Y"));
+    let sum = LibraryKernel::Reduce { op: ReduceOp::Sum, axis: 1 };
+    d.b.add_library("sum", sum, &[x, s]);
+    d.b.add_elementwise("mean", plain().into(), &[s], &[], &[m]);
+    let mean = m.unsqueeze(1).unwrap().broadcast_to(x.shape()).unwrap();
+    d.b.add_elementwise("centre", binary(), &[x, mean], &[], &[y]);
+    check(&d.build(), &["sum+mean(X m)", "centre(X m Y)"]);
+
+    // What it reads is written over by its reader, which must not be before all have read it.
+    let mut d = Draft::new();
+    let (all, t) = (d.shaped("Z", &[4, 6]), d.shaped("t", &[1, 6]));
+    let first = all.slice(0, 0, 1).unwrap();
+    d.b.add_elementwise("a", plain().into(), &[first], &[], &[t]);
+    d.b.add_elementwise(
+        "over",
+        binary(),
+        &[all, t.broadcast_to(all.shape()).unwrap()],
+        &[],
+        &[all],
+    );
+    check(&d.build(), &["a(Z t)", "over(Z t Z)"]);
 }
 
 #[test]

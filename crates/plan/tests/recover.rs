@@ -5,10 +5,21 @@ use std::ops::ControlFlow;
 use arbtest::arbitrary::{Result, Unstructured};
 use phonograph_graph::{ComputeGraph, NodeId};
 use phonograph_plan::recover::{
-    BlockId, Limits, Observed, Opaque, Recovered, Subject, Verdict, recover,
+    BlockId, Change, Diverted, Limits, Observed, Opaque, Recovered, Subject, Verdict, recover,
 };
 
 const BYTES: usize = 16;
+
+/// Which blocks a kernel's parameters name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Naming {
+    /// Those that it reads and those that it writes.
+    All,
+    /// Those that it writes; where it reads from, it finds otherwise.
+    Writes,
+    /// None: it finds them by a table in memory.
+    Nothing,
+}
 
 /// What a kernel does, unknown to what observes it.
 #[derive(Clone, Debug)]
@@ -59,78 +70,122 @@ impl Kernel {
 
 struct Machine {
     kernels: Vec<Kernel>,
-    memory: Vec<[u8; BYTES]>,
+    memory: Vec<Vec<u8>>,
+    /// By kernel: how its blocks are named, and what it uses instead of some.
+    naming: Vec<Naming>,
+    diverted: Vec<Vec<Diverted>>,
+    scratch: Vec<bool>,
     /// Blocks that are given; the others are the graph's own.
     inputs: usize,
     runs: u64,
 }
 
-fn digest(seed: u64, blocks: &[[u8; BYTES]]) -> u64 {
+type Bytes = Vec<u8>;
+
+fn digest(seed: u64, blocks: &[Bytes]) -> u64 {
     blocks.iter().flatten().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
     })
 }
 
-fn spread(seed: u64) -> [u8; BYTES] {
-    let mut block = [0; BYTES];
-    for (at, byte) in block.iter_mut().enumerate() {
-        *byte = (digest(seed, &[[at as u8; BYTES]]) >> 32) as u8;
-    }
-    block
+fn spread(seed: u64) -> Bytes {
+    let byte = |at: usize| (digest(seed, &[vec![at as u8; BYTES]]) >> 32) as u8;
+    (0..BYTES).map(byte).collect()
 }
 
 impl Machine {
     fn new(kernels: Vec<Kernel>, inputs: usize, blocks: usize) -> Self {
         let memory = (0..blocks as u64).map(|block| spread(1000 + block)).collect();
-        Self { kernels, memory, inputs, runs: 0 }
+        let (naming, diverted) = (vec![Naming::All; kernels.len()], vec![vec![]; kernels.len()]);
+        Self { kernels, memory, naming, diverted, scratch: vec![false; blocks], inputs, runs: 0 }
+    }
+
+    /// Where a kernel really reads and writes a block.
+    fn places(&self, node: usize, block: usize) -> (usize, usize) {
+        let instead = self.diverted[node].iter().find(|d| d.block.0 as usize == block);
+        let own = instead.map_or(block, |d| d.own.0 as usize);
+        match self.naming[node] {
+            Naming::All => (own, own),
+            Naming::Writes => (block, own),
+            Naming::Nothing => (block, block),
+        }
+    }
+
+    /// Blocks that are really read and written.
+    fn truth(&self, node: usize) -> (Vec<usize>, Vec<usize>) {
+        let (reads, writes) = self.kernels[node].truth();
+        let place = |block| self.places(node, block);
+        (
+            reads.into_iter().map(|block| place(block).0).collect(),
+            writes.into_iter().map(|block| place(block).1).collect(),
+        )
     }
 
     fn execute(&mut self, node: usize) {
         self.runs += 1;
-        let of = |memory: &[[u8; BYTES]], reads: &[usize]| -> u64 {
-            let read: Vec<_> = reads.iter().map(|&block| memory[block]).collect();
+        let of = |machine: &Machine, reads: &[usize]| -> u64 {
+            let read: Vec<_> = reads
+                .iter()
+                .map(|&block| machine.memory[machine.places(node, block).0].clone())
+                .collect();
             digest(node as u64, &read)
+        };
+        let put = |machine: &mut Machine, block: usize, bytes: Bytes| {
+            let place = machine.places(node, block).1;
+            machine.memory[place] = bytes;
         };
         match self.kernels[node].clone() {
             Kernel::Mix { reads, writes } => {
-                let seed = of(&self.memory, &reads);
+                let seed = of(self, &reads);
                 for write in writes {
-                    self.memory[write] = spread(seed ^ write as u64);
+                    put(self, write, spread(seed ^ write as u64));
                 }
             }
             Kernel::InPlace { mut reads, block } => {
                 reads.push(block);
-                self.memory[block] = spread(of(&self.memory, &reads));
+                let seed = of(self, &reads);
+                put(self, block, spread(seed));
             }
             Kernel::Half { read, write } => {
-                let whole = spread(of(&self.memory, &[read]));
-                self.memory[write][BYTES / 2..].copy_from_slice(&whole[BYTES / 2..]);
+                let whole = spread(of(self, &[read]));
+                let place = self.places(node, write).1;
+                self.memory[place][BYTES / 2..].copy_from_slice(&whole[BYTES / 2..]);
             }
             Kernel::Through { read, scratch, write } => {
-                self.memory[scratch] = spread(of(&self.memory, &[read]));
-                self.memory[write] = spread(of(&self.memory, &[scratch]));
+                let seed = of(self, &[read]);
+                put(self, scratch, spread(seed));
+                let seed = of(self, &[scratch]);
+                put(self, write, spread(seed));
             }
             Kernel::Rarely { read, rare, write, below } => {
+                let place = self.places(node, read).0;
                 let reads =
-                    if self.memory[read][0] < below { vec![read, rare] } else { vec![read] };
-                self.memory[write] = spread(of(&self.memory, &reads));
+                    if self.memory[place][0] < below { vec![read, rare] } else { vec![read] };
+                let seed = of(self, &reads);
+                put(self, write, spread(seed));
             }
             Kernel::Tidy { read, write, .. } => {
-                self.memory[write] = spread(of(&self.memory, &[read]));
+                let seed = of(self, &[read]);
+                put(self, write, spread(seed));
             }
-            Kernel::Constant { write } => self.memory[write] = [7; BYTES],
+            Kernel::Constant { write } => put(self, write, vec![7; BYTES]),
             Kernel::Clamp { read, write, least } => {
-                self.memory[write] = self.memory[read].map(|byte| byte.max(least));
+                let bytes = &self.memory[self.places(node, read).0];
+                let bytes = bytes.iter().map(|byte| *byte.max(&least)).collect();
+                put(self, write, bytes);
             }
             Kernel::Silent { .. } => {}
-            Kernel::Random { write } => self.memory[write] = spread(self.runs << 20),
+            Kernel::Random { write } => {
+                let seed = self.runs << 20;
+                put(self, write, spread(seed));
+            }
         }
     }
 }
 
 impl Subject for Machine {
     type Error = std::convert::Infallible;
-    type Saved = [u8; BYTES];
+    type Saved = Bytes;
 
     fn nodes(&self) -> u32 {
         self.kernels.len() as u32
@@ -144,8 +199,22 @@ impl Subject for Machine {
         format!("k{node}")
     }
 
-    fn bytes(&self, _: BlockId) -> u64 {
-        BYTES as u64
+    fn bytes(&self, block: BlockId) -> u64 {
+        self.memory[block.0 as usize].len() as u64
+    }
+
+    fn named(&self, node: NodeId) -> Vec<(BlockId, u64)> {
+        let (reads, writes) = self.kernels[node.index()].truth();
+        let named: Vec<usize> = match self.naming[node.index()] {
+            Naming::All => [reads, writes].concat(),
+            Naming::Writes => writes,
+            Naming::Nothing => vec![],
+        };
+        named.into_iter().map(|block| (BlockId(block as u32), 0)).collect()
+    }
+
+    fn is_scratch(&self, block: BlockId) -> bool {
+        self.scratch.get(block.0 as usize).is_some_and(|scratch| *scratch)
     }
 
     fn give(&mut self, sample: u32) -> std::result::Result<(), Self::Error> {
@@ -160,50 +229,78 @@ impl Subject for Machine {
         Ok(())
     }
 
-    fn save(&mut self, block: BlockId) -> std::result::Result<Self::Saved, Self::Error> {
-        Ok(self.memory[block.0 as usize])
+    fn save(&mut self, blocks: &[BlockId]) -> std::result::Result<Vec<Self::Saved>, Self::Error> {
+        Ok(blocks.iter().map(|block| self.memory[block.0 as usize].clone()).collect())
     }
 
     fn restore(
         &mut self,
-        block: BlockId,
-        saved: &Self::Saved,
+        copies: &[(BlockId, &Self::Saved)],
     ) -> std::result::Result<(), Self::Error> {
-        self.memory[block.0 as usize] = *saved;
+        for &(block, saved) in copies {
+            assert_eq!(self.memory[block.0 as usize].len(), saved.len());
+            self.memory[block.0 as usize] = saved.clone();
+        }
         Ok(())
     }
 
-    fn clear(&mut self, block: BlockId) -> std::result::Result<(), Self::Error> {
-        self.memory[block.0 as usize] = [0; BYTES];
+    fn clear(&mut self, blocks: &[BlockId]) -> std::result::Result<(), Self::Error> {
+        blocks.iter().for_each(|block| self.memory[block.0 as usize].fill(0));
         Ok(())
     }
 
     fn changed(
         &mut self,
         expected: &[(BlockId, &Self::Saved)],
-    ) -> std::result::Result<Vec<BlockId>, Self::Error> {
-        let differs = |&(block, saved): &(BlockId, &Self::Saved)| {
-            (self.memory[block.0 as usize] != *saved).then_some(block)
+    ) -> std::result::Result<Vec<Change>, Self::Error> {
+        let change = |&(block, saved): &(BlockId, &Self::Saved)| {
+            let now = &self.memory[block.0 as usize];
+            let differs = |at: &usize| now[*at] != saved[*at];
+            let first = (0..BYTES).find(differs)?;
+            let last = (0..BYTES).rfind(differs)?;
+            Some(Change { block, bytes: first as u64..last as u64 + 1 })
         };
-        Ok(expected.iter().filter_map(differs).collect())
+        Ok(expected.iter().filter_map(change).collect())
+    }
+
+    fn spare(&mut self, bytes: u64) -> std::result::Result<Option<BlockId>, Self::Error> {
+        self.memory.push(vec![0; bytes as usize]);
+        Ok(Some(BlockId(self.memory.len() as u32 - 1)))
+    }
+
+    fn divert(
+        &mut self,
+        node: NodeId,
+        instead: &[Diverted],
+    ) -> std::result::Result<bool, Self::Error> {
+        let named = self.named(node);
+        let names = |instead: &Diverted| named.iter().any(|(block, _)| *block == instead.block);
+        let all = instead.iter().all(names);
+        if all {
+            self.diverted[node.index()] = instead.to_vec();
+        }
+        Ok(all)
     }
 }
 
 fn observe(kernels: &[Kernel], inputs: usize, blocks: usize, limits: Limits) -> Recovered {
-    let mut machine = Machine::new(kernels.to_vec(), inputs, blocks);
+    observe_on(&mut Machine::new(kernels.to_vec(), inputs, blocks), limits)
+}
+
+fn observe_on(machine: &mut Machine, limits: Limits) -> Recovered {
     let before = machine.memory.clone();
-    let recovered = recover(&mut machine, limits, &mut |_| ControlFlow::Continue(()));
-    assert_eq!(machine.memory, before, "the memory is not as it was");
+    let recovered = recover(machine, limits, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(machine.memory[..before.len()], before, "the memory is not as it was");
     recovered.expect("the machine never fails")
 }
 
 /// Conflicts of the truth, on blocks that count, which the order leaves open.
 fn open_conflicts(
-    kernels: &[Kernel],
+    machine: &Machine,
     graph: &ComputeGraph,
     counts: impl Fn(usize) -> bool,
 ) -> Vec<(usize, usize)> {
-    let truth: Vec<_> = kernels.iter().map(Kernel::truth).collect();
+    let truth: Vec<_> = (0..machine.kernels.len()).map(|node| machine.truth(node)).collect();
     let meets =
         |a: &[usize], b: &[usize]| a.iter().any(|block| b.contains(block) && counts(*block));
     let mut open = Vec::new();
@@ -255,31 +352,86 @@ fn any_kernel(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Kern
     })
 }
 
+/// Kernels like those that a library launches for one call, through scratch that all calls share.
+fn any_call(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Vec<Kernel>> {
+    let scratch = blocks - 1;
+    let (read, write) =
+        (u.choose_index(blocks - 1)?, inputs + u.choose_index(blocks - 1 - inputs)?);
+    let first = Kernel::Mix { reads: vec![read], writes: vec![scratch] };
+    let last = Kernel::Mix { reads: vec![scratch], writes: vec![write] };
+    Ok(match u.int_in_range(0..=3)? {
+        0 => vec![Kernel::Through { read, scratch, write }],
+        1 => vec![first, Kernel::InPlace { reads: vec![], block: scratch }, last],
+        2 => vec![first, any_kernel(u, blocks - 1, inputs)?, last],
+        _ => vec![first, last],
+    })
+}
+
 #[test]
 fn what_is_observed_orders_every_conflict() {
-    let mut graphs = 0;
+    let (mut graphs, mut private) = (0, 0);
     arbtest::arbtest(|u| {
         let inputs = u.int_in_range(1..=3)?;
-        let blocks = inputs + u.int_in_range(1..=20)?;
+        let blocks = inputs + u.int_in_range(2..=20)?;
         let count = u.int_in_range(0..=24)?;
-        let kernels: Vec<Kernel> =
-            (0..count).map(|_| any_kernel(u, blocks, inputs)).collect::<Result<_>>()?;
+        let mut kernels = Vec::new();
+        while kernels.len() < count {
+            match u.arbitrary()? {
+                true => kernels.push(any_kernel(u, blocks, inputs)?),
+                false => kernels.extend(any_call(u, blocks, inputs)?),
+            }
+        }
         let zeros = u.arbitrary()?;
         let limits = Limits { rounds: 2, zeros, ..Limits::default() };
-        let recovered = observe(&kernels, inputs, blocks, limits);
+        let mut machine = Machine::new(kernels.clone(), inputs, blocks);
+        for naming in &mut machine.naming {
+            let one = [Naming::All, Naming::All, Naming::All, Naming::Writes, Naming::Nothing];
+            *naming = *u.choose(&one)?;
+        }
+        for scratch in &mut machine.scratch[inputs..] {
+            *scratch = u.ratio(1, 4)?;
+        }
+        machine.scratch[blocks - 1] = u.ratio(3, 4)?;
+        let mut captured = Machine::new(kernels.clone(), inputs, blocks);
+        let recovered = observe_on(&mut machine, limits);
         assert!(
             matches!(recovered.verdict, Verdict::Verified { .. }),
             "{recovered:?}\n{kernels:?}"
         );
         let changes = changing(&kernels, inputs, blocks);
-        let open = open_conflicts(&kernels, &recovered.graph, |block| zeros || changes[block]);
-        assert!(open.is_empty(), "{open:?} are not ordered\n{kernels:#?}\n{recovered:#?}");
+        let counts = |block: usize| zeros || changes.get(block).is_none_or(|changes| *changes);
+        let open = open_conflicts(&machine, &recovered.graph, counts);
+        assert!(
+            open.is_empty(),
+            "{open:?} are not ordered\n{kernels:?}\n{:?}\n{:?}",
+            machine.naming,
+            recovered.private
+        );
+        // Replays one after the other, what the last one left being what the next one finds.
+        for replay in 0..4 {
+            captured.give(100 + replay).unwrap();
+            machine.give(100 + replay).unwrap();
+            (0..kernels.len()).for_each(|node| captured.execute(node));
+            let order = recovered.graph.topological_order();
+            match replay {
+                0 => (0..kernels.len()).for_each(|node| machine.execute(node)),
+                _ => order.iter().for_each(|node| machine.execute(node.index())),
+            }
+            for block in (0..blocks).filter(|&block| !machine.scratch[block]) {
+                assert_eq!(
+                    machine.memory[block], captured.memory[block],
+                    "block {block} in replay {replay}\n{kernels:?}\n{:?}\n{:?}",
+                    machine.naming, recovered.private
+                );
+            }
+        }
         graphs += 1;
+        private += u32::from(!recovered.private.is_empty());
         Ok(())
     })
     .size_min(2000)
     .budget_ms(2000);
-    println!("{graphs} graphs");
+    println!("{graphs} graphs, {private} with copies of scratch memory");
 }
 
 /// What becomes of cases that watching memory cannot, or can only just, tell apart.
@@ -348,7 +500,8 @@ fn tell(name: &str, zeros: bool, kernels: &[Kernel], recovered: &Recovered) -> S
         recovered.graph.edges().map(|edge| (edge.from.index(), edge.to.index())).collect();
     let missed: Vec<_> =
         recovered.missed.iter().map(|m| (m.before.index(), m.after.index())).collect();
-    let open = open_conflicts(kernels, &recovered.graph, |_| true);
+    let machine = Machine::new(kernels.to_vec(), 0, 6);
+    let open = open_conflicts(&machine, &recovered.graph, |_| true);
     let mut told = format!("{name}{}\n", if zeros { ", zeros allowed" } else { "" });
     told += &format!("  order: {}; found by verification: {}\n", list(&edges), list(&missed));
     for (node, seen) in recovered.observed.iter().enumerate() {

@@ -9,9 +9,12 @@ use phonograph_graph::{
 };
 use phonograph_plan::PlanError;
 use phonograph_plan::cost::Overheads;
+use phonograph_plan::memory;
 use phonograph_plan::memory::MemoryOptions;
 use phonograph_plan::simulate::{Bound, simulate};
-use phonograph_plan::streams::{PlanOptions, StreamLimit, schedule, synchronisations};
+use phonograph_plan::streams::{
+    PlanOptions, StreamLimit, schedule, schedule_counted, synchronisations,
+};
 
 fn graph(count: u32, edges: &[(u32, u32)]) -> ComputeGraph {
     let mut b = GraphBuilder::new();
@@ -166,6 +169,8 @@ fn at_full_concurrency_only_dependent_nodes_share_a_stream_and_waits_are_the_few
         }
         let counts = synchronisations(&graph, &schedule.reuse).unwrap();
         assert_eq!(schedule.wait_count(), counts.optimal);
+        let planned = memory::plan(&graph, &options.memory).unwrap();
+        assert_eq!(schedule_counted(&graph, &options, &planned), Ok((schedule.clone(), counts)));
         assert!(counts.optimal <= counts.greedy_reduced && counts.greedy_reduced <= counts.greedy);
         // As many as can run at once, by levels at least, and no more than chains of a cover.
         let width = phonograph_plan::analysis::levels(&graph).max_width();

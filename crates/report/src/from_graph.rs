@@ -17,6 +17,7 @@ use crate::picture::{
     Why,
 };
 
+use crate::sources::sources;
 use crate::text::{bytes, count, thousands};
 
 /// What to emphasise in one graph.
@@ -88,10 +89,15 @@ fn add_group(
     let path_edges: HashSet<_> = critical.windows(2).map(|pair| (pair[0], pair[1])).collect();
     let redundant: HashSet<ir::Edge> = redundant.into_iter().collect();
     let lanes = schedule.filter(|s| s.streams > 1).map(lanes).unwrap_or_default();
+    let sources = sources(graph);
     let mut nodes = Vec::with_capacity(graph.node_count());
     for id in graph.node_ids() {
         let node = graph.node(id);
         let mut drawn = describe(graph, id);
+        for (region, from) in sources.get(&id).into_iter().flatten() {
+            drawn = drawn
+                .fact("reads", format!("{} {}", bytes_of(graph, *region), from_whom(graph, from)));
+        }
         drawn.critical = on_path.contains(&id);
         drawn.lane = lanes.get(&id).copied();
         drawn.cost = costs.get(&id).copied();
@@ -128,7 +134,7 @@ fn add_group(
 
 /// The strongest reason that the data of two nodes gives for an edge between them.
 fn why(first: &Effects, second: &Effects) -> Option<Why> {
-    let (Effects::Known(first), Effects::Known(second)) = (first, second) else { return None };
+    let (first, second) = (first.known()?, second.known()?);
     let mut found: Option<Why> = None;
     for (a, done) in first {
         for (b, does) in second.iter().filter(|(b, _)| a.overlaps(b)) {
@@ -301,10 +307,21 @@ fn launch(config: &KernelConfig) -> String {
     }
 }
 
+/// Whose results something is, in words.
+fn from_whom(graph: &ComputeGraph, from: &[NodeId]) -> String {
+    let named = |id: &NodeId| format!("{id} {}", ir::display_name(&graph.node(*id).name));
+    match from {
+        [] => "from outside".to_owned(),
+        from => format!("from {}", from.iter().map(named).collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// What a node may touch, in words.
 fn effects(graph: &ComputeGraph, id: NodeId) -> String {
-    let Effects::Known(operands) = graph.effects(id) else {
-        return "unknown: it may touch anything".to_owned();
+    let (operands, seen) = match graph.effects(id) {
+        Effects::Known(operands) => (operands, String::new()),
+        Effects::Observed(seen) => (seen.operands, format!(", as seen in {} runs", seen.trials)),
+        Effects::Unknown => return "unknown: it may touch anything".to_owned(),
     };
     const SHOWN: usize = 12;
     let mut words: Vec<String> = Vec::new();
@@ -319,7 +336,10 @@ fn effects(graph: &ComputeGraph, id: NodeId) -> String {
     if operands.len() > SHOWN {
         words.push(format!("… and {} more", operands.len() - SHOWN));
     }
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    if words.is_empty() {
+        words.push("none".to_owned());
+    }
+    words.join(", ") + &seen
 }
 
 fn view(arg: &Arg) -> Option<View> {

@@ -19,6 +19,7 @@ pub mod perfetto;
 pub mod picture;
 pub mod profile;
 pub mod skyline;
+mod sources;
 mod style;
 mod svg;
 pub mod terminal;

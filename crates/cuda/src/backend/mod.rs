@@ -11,11 +11,14 @@
 //!
 //! While a stream records, nothing here waits for it or for the whole device, either of which would break the capture.
 
+mod adopt;
 mod capture;
+mod issued;
+mod marks;
+mod raw;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phonograph_graph::{
     BufferId, ComputeGraph, GraphBuilder, KernelRef, NodeKind, Scalar, Schedule, SlotId, Space,
@@ -24,7 +27,7 @@ use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
     Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, SlotKey, Step,
-    Ticket, external,
+    Ticket, Wait, Waiting, external,
 };
 use rustc_hash::FxHashMap;
 
@@ -32,13 +35,15 @@ use crate::bindings::Bindings;
 use crate::captures::Capturing;
 use crate::cuda::Cuda;
 use crate::error::DriverError;
-use crate::exec::{Exec, ReplayError};
 use crate::graph::Graph;
 use crate::lower::Recorded;
 use crate::memory::Memory;
 use crate::module::Function;
 use crate::stream::{Event, Stream};
 use capture::{Position, Status};
+use issued::{Launches, Shared, lock, shared};
+use marks::Marks;
+pub use raw::RawGraph;
 
 /// CUDA's first device of a [`Cuda`], shared: the backend of a [`Device`](phonograph_runtime::streams::Device).
 ///
@@ -66,17 +71,8 @@ pub struct CudaBackend {
     open: BTreeMap<PooledStreamId, (Capturing, Open)>,
     /// The stream that began the recording that a stream is in.
     members: BTreeMap<PooledStreamId, PooledStreamId>,
-    /// What has been issued to each stream since it was last waited for, and may have something to report.
-    issued: BTreeMap<PooledStreamId, Vec<Launched>>,
-    /// What has nothing more to report. It is not destroyed while a stream records.
-    finished: Vec<Arc<Mutex<Exec>>>,
-}
-
-/// A launch that has not been waited for.
-struct Launched {
-    ticket: Ticket,
-    step: Step,
-    exec: Arc<Mutex<Exec>>,
+    launches: Launches,
+    marks: Marks,
 }
 
 /// A capture that is open.
@@ -97,17 +93,12 @@ unsafe impl Send for CudaRecording {}
 
 /// A graph that can be launched. Launches that have not been waited for keep it as well.
 pub struct CudaExec {
-    exec: Arc<Mutex<Exec>>,
+    exec: Shared,
     slots: BTreeMap<SlotKey, (SlotId, Scalar)>,
 }
 
 /// An operation ready to run.
-pub struct CudaOperation(Arc<Mutex<Exec>>);
-
-fn lock(exec: &Mutex<Exec>) -> MutexGuard<'_, Exec> {
-    // A panic elsewhere leaves it as an error in the same place would.
-    exec.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub struct CudaOperation(Shared);
 
 /// Says which step something was wrong in.
 fn at<E: Display>(step: Step) -> impl Fn(E) -> BackendError {
@@ -125,8 +116,8 @@ impl CudaBackend {
             streams: BTreeMap::new(),
             open: BTreeMap::new(),
             members: BTreeMap::new(),
-            issued: BTreeMap::new(),
-            finished: Vec::new(),
+            launches: Launches::default(),
+            marks: Marks::default(),
         }
     }
 
@@ -156,14 +147,12 @@ impl CudaBackend {
     fn issue(
         &mut self,
         on: PooledStreamId,
-        exec: &Arc<Mutex<Exec>>,
+        exec: &Shared,
         step: Step,
         ticket: Ticket,
     ) -> Result<Issued, BackendError> {
         let stream = self.stream(on).map_err(at(step))?;
-        lock(exec).launch_ordered(&stream).map_err(at(step))?;
-        let launched = Launched { ticket, step, exec: exec.clone() };
-        self.issued.entry(on).or_default().push(launched);
+        self.launches.issue(on, &stream, exec, step, ticket)?;
         Ok(Issued::Pending)
     }
 
@@ -278,7 +267,7 @@ impl Backend for CudaBackend {
         let schedule = Schedule::sequential(&graph);
         let exec =
             crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings, false);
-        Ok(CudaOperation(Arc::new(Mutex::new(exec.map_err(at(Step::Prepare))?))))
+        Ok(CudaOperation(shared(exec.map_err(at(Step::Prepare))?, Registry::new())))
     }
 
     fn run(
@@ -311,21 +300,20 @@ impl Backend for CudaBackend {
     fn fence(&mut self, on: PooledStreamId) -> Result<Vec<Failed>, BackendError> {
         let stream = self.stream(on).map_err(at(Step::Fence))?;
         stream.synchronize().map_err(at(Step::Fence))?;
-        let mut failed = Vec::new();
-        for Launched { ticket, step, exec } in self.issued.remove(&on).into_iter().flatten() {
-            match lock(&exec).finish() {
-                Ok(()) => {}
-                Err(ReplayError::Driver(error)) => {
-                    return Err(BackendError::new(Step::Fence, error));
-                }
-                Err(error) => failed.push(Failed { ticket, error: BackendError::new(step, error) }),
-            }
-            self.finished.push(exec);
-        }
+        self.settle(on, Ticket(u64::MAX))
+    }
+
+    fn mark(&mut self, on: PooledStreamId, waiting: Waiting) -> Result<Option<Wait>, BackendError> {
+        let stream = self.stream(on).map_err(at(Step::Fence))?;
+        self.marks.mark(&stream, waiting).map(Some).map_err(at(Step::Fence))
+    }
+
+    fn settle(&mut self, on: PooledStreamId, up_to: Ticket) -> Result<Vec<Failed>, BackendError> {
+        let failed = self.launches.settle(on, up_to);
         if self.open.is_empty() {
-            self.finished.clear();
+            self.launches.let_go();
         }
-        Ok(failed)
+        failed
     }
 
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
@@ -394,12 +382,13 @@ impl Backend for CudaBackend {
             (key, (slot, value))
         });
         let slots = slots.collect();
-        Ok(CudaExec { exec: Arc::new(Mutex::new(exec)), slots })
+        Ok(CudaExec { exec: shared(exec, Registry::new()), slots })
     }
 
     fn upload(&mut self, on: PooledStreamId, exec: &mut CudaExec) -> Result<(), BackendError> {
         let stream = self.stream(on).map_err(at(Step::Upload))?;
-        lock(&exec.exec).front.executable.upload(&stream).map_err(at(Step::Upload))
+        let executable = &mut lock(&exec.exec).exec.front.executable;
+        executable.upload(&stream).map_err(at(Step::Upload))
     }
 
     fn launch(
@@ -410,8 +399,10 @@ impl Backend for CudaBackend {
         ticket: Ticket,
     ) -> Result<Issued, BackendError> {
         for (key, (slot, current)) in &mut exec.slots {
-            if let Some(&value) = values.get(key).filter(|value| *value != current) {
-                lock(&exec.exec).set(*slot, value).map_err(at(Step::Launch))?;
+            // By bits: numbers that compare equal need not be the same.
+            let same = |value: &&Scalar| value.to_bits() == current.to_bits();
+            if let Some(&value) = values.get(key).filter(|value| !same(value)) {
+                lock(&exec.exec).exec.set(*slot, value).map_err(at(Step::Launch))?;
                 *current = value;
             }
         }

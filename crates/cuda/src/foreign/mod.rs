@@ -27,6 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod divert;
 mod edit;
 mod exec;
 mod parameters;
@@ -44,6 +45,7 @@ use read::Read;
 
 pub(crate) use read::{edges_of, kind_name, nodes_of};
 
+pub use divert::Diversion;
 pub use edit::{EditError, Edited};
 pub use exec::{Captured, ForeignExec, LaunchError};
 pub use parameters::Parameter;

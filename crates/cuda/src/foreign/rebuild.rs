@@ -13,6 +13,7 @@ use cudarc::driver::sys::{
 };
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
 
+use super::divert::{Diversion, Values, divert};
 use super::edit::{EditError, compare};
 use super::exec::Captured;
 use super::read::{Read, child_of, read, zeroed_copy};
@@ -82,12 +83,13 @@ pub(super) unsafe fn copy(
         }
         // SAFETY: the caller's promise.
         made[id.index()] =
-            unsafe { copy_node(source, id, &reduced.node(id).kind, &after, into, device) }?;
+            unsafe { copy_node(source, id, &reduced.node(id).kind, &after, into, device, &[]) }?;
     }
     Ok(())
 }
 
-/// Adds one node of what was read to a graph; of a child graph with the edges of the kind given.
+/// Adds one node of what was read to a graph, with other addresses if `diversions` says so; of a child graph with the edges
+/// of the kind given.
 ///
 /// # Safety
 /// Both graphs live; the kind is that of the node, inner edges aside.
@@ -98,6 +100,7 @@ pub(super) unsafe fn copy_node(
     after: &Dependencies,
     into: CUgraph,
     device: &Device,
+    diversions: &[Diversion],
 ) -> Result<CUgraphNode, EditError> {
     let node = source.nodes[id.index()];
     // SAFETY: the node is of the kind that was read; what its parameters point to is the driver's, or what the source
@@ -117,6 +120,8 @@ pub(super) unsafe fn copy_node(
             }
             kind => {
                 let mut params = parameters(node, kind, device.context())?;
+                let mut values = Values::default();
+                divert(source, id, kind, diversions, &mut params, &mut values);
                 let added = add_node(into, after, &mut params)?;
                 if let NodeKind::Kernel(_) = kind {
                     call!(cuGraphKernelNodeCopyAttributes(added, node))?;

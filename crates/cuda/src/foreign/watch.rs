@@ -1,24 +1,28 @@
 //! Running the nodes of a foreign graph one at a time, and watching the memory that they may touch.
 //!
 //! In: a graph that was read, and blocks of device memory. Out: what an observer needs: a node run alone, blocks copied,
-//! put back, cleared and compared on the device; the graph in another order, launched; and, when that order has been found
-//! good, the driver's own graph put into it.
+//! put back, cleared and compared on the device, nodes that use other memory; the graph in another order, launched; and,
+//! when that order has been found good, the driver's own graph put into it.
 //!
-//! Costs: an executable of one node each, 10–20 µs a node once; a run or a comparison is a launch and a wait.
+//! Everything happens in the order of the calls, on one stream; only comparing waits. Costs: an executable of one node each,
+//! 10–20 µs a node once; a run is a launch, and as many blocks as are asked for are copied or compared by one more.
 
+use std::collections::BTreeSet;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUgraphEdgeData, CUgraphNode};
-use phonograph_graph::{ComputeGraph, Edge, EdgeKind, NodeId, Rebuild};
+use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphNode};
+use phonograph_graph::{ComputeGraph, Edge, NodeId, Rebuild};
 
+use super::divert::{Diversion, addresses};
 use super::edit::EditError;
-use super::read::{Edges, edges_of, read};
-use super::rebuild::{copy, copy_node};
+use super::read::read;
+use super::rebuild::copy_node;
 use super::{ImportError, Imported};
 use crate::device::Device;
-use crate::error::{DriverError, call};
+use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Dependencies, Executable, Graph, edge_data};
 use crate::memory::{Memory, Owner};
 use crate::module::{Function, Module, ModuleError};
@@ -73,28 +77,67 @@ impl From<ImportError> for WatchError {
     }
 }
 
-/// A copy of a block's bytes, on the device.
-pub struct Saved(Memory);
+/// A copy of bytes of a block, on the device.
+pub struct Saved {
+    address: u64,
+    bytes: u64,
+    /// All use of it is in the order of this stream, and so is giving it back.
+    stream: Stream,
+}
+
+impl Saved {
+    fn new(stream: &Stream, bytes: u64) -> Result<Self, DriverError> {
+        let device = stream.device();
+        let _current = device.enter()?;
+        let (mut address, size) = (0, bytes.max(1) as usize);
+        // SAFETY: pool and stream live as long as the device.
+        unsafe {
+            call!(cuMemAllocFromPoolAsync(&mut address, size, device.pool(), stream.handle()))
+        }?;
+        Ok(Self { address, bytes, stream: stream.clone() })
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        let current = self.stream.device().enter();
+        // SAFETY: the memory is this value's own, and whatever uses it was issued to this stream before.
+        log_drop(unsafe { call!(cuMemFreeAsync(self.address, self.stream.handle())) });
+        log_drop(current.map(drop));
+    }
+}
 
 /// A graph under observation: its nodes can be run one at a time, and its blocks copied, exchanged and compared.
 pub struct Watch {
+    // Executables before what their nodes use.
+    nodes: Vec<Executable>,
     imported: Imported,
     device: Device,
     stream: Stream,
-    owner: Arc<Owner>,
-    nodes: Vec<Executable>,
     blocks: Vec<Block>,
+    /// By node.
+    diversions: Vec<Vec<Diversion>>,
+    /// Memory that was added to the blocks, by its place there.
+    spares: Vec<(usize, Memory)>,
+    owner: Arc<Owner>,
+    transfer: Function,
     differ: Function,
-    /// Rows and flags of a comparison.
+    /// Rows of a transfer or comparison, then marks.
     table: Memory,
 }
 
-/// Threads in a block, and blocks in a row, of the comparing kernel.
+/// Threads in a block of the two kernels.
 const THREADS: u32 = 256;
-const COLUMNS: u32 = 128;
-/// Rows that one launch compares.
-const ROWS: usize = 4096;
-const ROW_BYTES: u64 = 24;
+/// Rows that one launch works on: pieces of blocks.
+const ROWS: usize = 8192;
+const ROW_BYTES: u64 = 32;
+/// Blocks that one launch compares.
+const MARKS: usize = 4096;
+/// Bytes of a piece: enough for one block of threads, few enough that large blocks keep all of the device busy.
+const PIECE: u64 = 128 << 10;
+
+/// A row as the kernels read it: two addresses, how many bytes, and which mark and word of its block they belong to.
+type Row = [u64; 4];
 
 impl Watch {
     /// Takes a graph apart to run its nodes one at a time.
@@ -104,8 +147,9 @@ impl Watch {
     ///
     /// # Safety
     /// All that the graph's nodes refer to is there for as long as this lives, and nothing else uses that memory or changes
-    /// the graph meanwhile; the blocks are memory of this device. Run on bytes that blocks held at any time before, and in
-    /// an order that this is asked to arrange, nodes do nothing that they may not.
+    /// the graph meanwhile, but between calls and after [`wait`](Self::wait); the blocks are memory of this device. Run on
+    /// bytes that blocks held at any time before, and in an order that this is asked to arrange, nodes do nothing that they
+    /// may not.
     pub unsafe fn new(
         imported: Imported,
         device: &Device,
@@ -116,28 +160,32 @@ impl Watch {
         }
         check(blocks)?;
         let _current = device.enter()?;
-        let mut nodes = Vec::new();
+        let count = imported.graph().node_count();
+        let mut nodes = Vec::with_capacity(count);
         for id in imported.graph().node_ids() {
-            let single = Graph::new(device)?;
-            let kind = &imported.graph().node(id).kind;
-            // SAFETY: the caller's promise; the graph was just made.
-            unsafe {
-                copy_node(
-                    &imported.0,
-                    id,
-                    kind,
-                    &Dependencies::default(),
-                    single.handle(),
-                    device,
-                )?;
-            }
-            nodes.push(Executable::new(&single, 0).map_err(|refused| refused.error)?);
+            // SAFETY: the caller's promise.
+            nodes.push(unsafe { single(&imported, id, device, &[]) }?);
         }
-        let differ = Module::from_ptx(device, include_str!("differ.ptx"))?.function("differ")?;
+        let module = Module::from_ptx(device, include_str!("watch.ptx"))?;
+        let (transfer, differ) = (module.function("transfer")?, module.function("differ")?);
         let owner = Arc::new(Owner);
-        let table = Memory::on_device(&owner, device, ROWS as u64 * (ROW_BYTES + 4))?;
+        let table = ROWS as u64 * ROW_BYTES + MARKS as u64 * 8;
+        let table = Memory::on_device(&owner, device, table)?;
         let (stream, blocks) = (Stream::new(device)?, blocks.to_vec());
-        Ok(Self { imported, device: device.clone(), stream, owner, nodes, blocks, differ, table })
+        let (diversions, device) = (vec![Vec::new(); count], device.clone());
+        Ok(Self {
+            nodes,
+            imported,
+            device,
+            stream,
+            blocks,
+            diversions,
+            spares: Vec::new(),
+            owner,
+            transfer,
+            differ,
+            table,
+        })
     }
 
     /// What was read of the graph.
@@ -145,96 +193,206 @@ impl Watch {
         &self.imported
     }
 
-    /// The blocks, in the order in which they were given.
+    /// The blocks, in the order in which they were given, then the spare ones.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// Runs one node to its end.
-    pub fn run(&mut self, node: NodeId) -> Result<(), DriverError> {
-        self.nodes[node.index()].launch(&self.stream)?;
+    /// Blocks in which a value lies that is a parameter of the node, or a part of one, and at which byte.
+    pub fn named(&self, node: NodeId) -> Vec<(usize, u64)> {
+        let mut by_address: Vec<(u64, usize)> =
+            self.blocks.iter().enumerate().map(|(at, block)| (block.address, at)).collect();
+        by_address.sort_unstable();
+        let holder = |address: u64| {
+            let place = by_address.partition_point(|(start, _)| *start <= address);
+            let (start, at) = *by_address.get(place.checked_sub(1)?)?;
+            (address - start < self.blocks[at].bytes).then_some((at, address - start))
+        };
+        let found: BTreeSet<(usize, u64)> =
+            addresses(&self.imported.0, node).into_iter().filter_map(holder).collect();
+        found.into_iter().collect()
+    }
+
+    /// Waits until all that was asked for is done.
+    pub fn wait(&mut self) -> Result<(), DriverError> {
         self.stream.synchronize()
     }
 
-    /// Copies a block.
-    pub fn save(&mut self, block: usize) -> Result<Saved, DriverError> {
-        let Block { address, bytes } = self.blocks[block];
-        let saved = Memory::on_device(&self.owner, &self.device, bytes)?;
-        self.copy(saved.address(), address, bytes)?;
-        Ok(Saved(saved))
+    /// Runs one node.
+    pub fn run(&mut self, node: NodeId) -> Result<(), DriverError> {
+        self.nodes[node.index()].launch(&self.stream)
     }
 
-    /// Writes a copy back.
+    /// Adds a block of zeroed memory.
+    pub fn spare(&mut self, bytes: u64) -> Result<usize, DriverError> {
+        let memory = Memory::on_device(&self.owner, &self.device, bytes)?;
+        self.blocks.push(Block { address: memory.address(), bytes });
+        self.spares.push((self.blocks.len() - 1, memory));
+        Ok(self.blocks.len() - 1)
+    }
+
+    /// The memory of a block that was added. Nodes that were diverted to it use it for as long as they live.
+    pub fn spare_memory(&self, block: usize) -> Option<Memory> {
+        let at = self.spares.binary_search_by_key(&block, |(spare, _)| *spare).ok()?;
+        Some(self.spares[at].1.clone())
+    }
+
+    /// Makes a node use other memory in place of what its parameters name, here and in what is arranged and applied from
+    /// now on. None for what it was. False, and nothing changes, if its parameters do not name one of these places.
+    pub fn divert(&mut self, node: NodeId, diversions: &[Diversion]) -> Result<bool, WatchError> {
+        let named = addresses(&self.imported.0, node);
+        let names =
+            |diversion: &Diversion| named.iter().any(|&address| diversion.of(address).is_some());
+        if !diversions.iter().all(names) {
+            return Ok(false);
+        }
+        if self.diversions[node.index()] != diversions {
+            let _current = self.device.enter()?;
+            // SAFETY: `new` was promised that the graph and what it refers to live; the other memory is as long as what it
+            // stands in for, and the caller's to choose.
+            let other = unsafe { single(&self.imported, node, &self.device, diversions) }?;
+            // The one that goes may be running.
+            self.stream.synchronize()?;
+            self.nodes[node.index()] = other;
+            self.diversions[node.index()] = diversions.to_vec();
+        }
+        Ok(true)
+    }
+
+    /// Copies blocks.
+    pub fn save(&mut self, blocks: &[usize]) -> Result<Vec<Saved>, DriverError> {
+        let mut copies = Vec::with_capacity(blocks.len());
+        let mut rows = Vec::new();
+        for &block in blocks {
+            let Block { address, bytes } = self.blocks[block];
+            let saved = Saved::new(&self.stream, bytes)?;
+            cut(&mut rows, saved.address, address, bytes, 0);
+            copies.push(saved);
+        }
+        self.transfer(&rows)?;
+        Ok(copies)
+    }
+
+    /// A copy of some bytes of a copy.
     ///
     /// # Panics
-    /// If the copy is of a block of another size.
-    pub fn restore(&mut self, block: usize, saved: &Saved) -> Result<(), DriverError> {
-        let Block { address, bytes } = self.blocks[block];
-        assert_eq!(bytes, saved.0.bytes(), "a copy of another block");
-        self.copy(address, saved.0.address(), bytes)
+    /// If it does not have them.
+    pub fn part(&mut self, saved: &Saved, bytes: Range<u64>) -> Result<Saved, DriverError> {
+        assert!(bytes.start <= bytes.end && bytes.end <= saved.bytes, "beyond the copy");
+        let part = Saved::new(&self.stream, bytes.end - bytes.start)?;
+        let mut rows = Vec::new();
+        cut(&mut rows, part.address, saved.address + bytes.start, part.bytes, 0);
+        self.transfer(&rows)?;
+        Ok(part)
     }
 
-    /// Fills a block with zeros.
-    pub fn clear(&mut self, block: usize) -> Result<(), DriverError> {
-        let Block { address, bytes } = self.blocks[block];
-        let _current = self.device.enter()?;
-        // SAFETY: `new` was promised that the block is memory of this device.
-        unsafe { call!(cuMemsetD8Async(address, 0, bytes as usize, self.stream.handle())) }
-    }
-
-    fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), DriverError> {
-        let _current = self.device.enter()?;
-        // SAFETY: both are memory of this device of that size: a block, as `new` was promised, and a copy of one.
-        unsafe { call!(cuMemcpyDtoDAsync_v2(to, from, bytes as usize, self.stream.handle())) }?;
-        // A copy that is dropped is handed back on another stream.
-        self.stream.synchronize()
-    }
-
-    /// Which of these blocks do not hold those bytes, by their place in the list.
+    /// Writes copies back, each block at most once.
     ///
     /// # Panics
     /// If a copy is of a block of another size.
-    pub fn changed(&mut self, expected: &[(usize, &Saved)]) -> Result<Vec<usize>, DriverError> {
+    pub fn restore(&mut self, copies: &[(usize, &Saved)]) -> Result<(), DriverError> {
+        let mut rows = Vec::new();
+        for &(block, saved) in copies {
+            let Block { address, bytes } = self.blocks[block];
+            assert_eq!(bytes, saved.bytes, "a copy of another block");
+            cut(&mut rows, address, saved.address, bytes, 0);
+        }
+        self.transfer(&rows)
+    }
+
+    /// Fills blocks with zeros.
+    pub fn clear(&mut self, blocks: &[usize]) -> Result<(), DriverError> {
+        let _current = self.device.enter()?;
+        for &block in blocks {
+            let Block { address, bytes } = self.blocks[block];
+            // SAFETY: `new` was promised that the block is memory of this device.
+            unsafe { call!(cuMemsetD8Async(address, 0, bytes as usize, self.stream.handle())) }?;
+        }
+        Ok(())
+    }
+
+    fn transfer(&mut self, rows: &[Row]) -> Result<(), DriverError> {
+        let mut table = self.table.address();
+        for rows in rows.chunks(ROWS) {
+            let mut parameters = [(&raw mut table).cast::<c_void>()];
+            // SAFETY: the kernel's parameter is an address, and its rows name blocks and copies of their size.
+            unsafe { self.launch(self.transfer.handle(), rows, &mut parameters) }?;
+        }
+        Ok(())
+    }
+
+    /// Which of these blocks do not hold those bytes, by their place in the list: from the first byte that differs to the
+    /// last, in whole words.
+    ///
+    /// # Panics
+    /// If a copy is of a block of another size.
+    pub fn changed(
+        &mut self,
+        expected: &[(usize, &Saved)],
+    ) -> Result<Vec<(usize, Range<u64>)>, DriverError> {
         let mut changed = Vec::new();
-        for (part, rows) in expected.chunks(ROWS).enumerate() {
-            let flags = self.compare(rows)?;
-            let set = flags.iter().enumerate().filter(|(_, flag)| **flag != 0);
-            changed.extend(set.map(|(at, _)| part * ROWS + at));
+        for (part, pairs) in expected.chunks(MARKS).enumerate() {
+            for (at, [first, end]) in self.compare(pairs)?.into_iter().enumerate() {
+                if end != 0 {
+                    let bytes = u64::from(!first) * 4..u64::from(end) * 4;
+                    changed.push((part * MARKS + at, bytes));
+                }
+            }
         }
         Ok(changed)
     }
 
-    fn compare(&mut self, expected: &[(usize, &Saved)]) -> Result<Vec<u32>, DriverError> {
-        let mut rows = Vec::with_capacity(3 * expected.len());
-        for &(block, saved) in expected {
+    fn compare(&mut self, expected: &[(usize, &Saved)]) -> Result<Vec<[u32; 2]>, DriverError> {
+        let mut rows = Vec::with_capacity(expected.len());
+        for (mark, &(block, saved)) in expected.iter().enumerate() {
             let Block { address, bytes } = self.blocks[block];
-            assert_eq!(bytes, saved.0.bytes(), "a copy of another block");
-            rows.extend([address, saved.0.address(), bytes]);
+            assert_eq!(bytes, saved.bytes, "a copy of another block");
+            cut(&mut rows, address, saved.address, bytes, mark as u32);
         }
-        let mut flags = vec![0u32; expected.len()];
-        if flags.is_empty() {
-            return Ok(flags);
-        }
-        let (table, stream) = (self.table.address(), self.stream.handle());
+        let mut found = vec![[0u32; 2]; expected.len()];
+        let mut table = self.table.address();
         let mut marks = table + ROWS as u64 * ROW_BYTES;
-        let mut table = table;
-        let mut parameters = [(&raw mut table).cast::<c_void>(), (&raw mut marks).cast()];
+        let (bytes, stream) = (size_of_val(&found[..]), self.stream.handle());
         let _current = self.device.enter()?;
-        // SAFETY: the table has room for as many rows and flags; host memory is not touched before the copies are complete;
-        // the kernel's two parameters are two addresses, and its rows name blocks and copies of their size.
+        // SAFETY: the table has room for so many marks.
+        unsafe { call!(cuMemsetD8Async(marks, 0, bytes, stream)) }?;
+        for rows in rows.chunks(ROWS) {
+            let mut parameters = [(&raw mut table).cast::<c_void>(), (&raw mut marks).cast()];
+            // SAFETY: the kernel's two parameters are two addresses, and its rows name blocks and copies of their size.
+            unsafe { self.launch(self.differ.handle(), rows, &mut parameters) }?;
+        }
+        if bytes > 0 {
+            // SAFETY: there is room for the marks, which are not touched before the wait.
+            unsafe {
+                call!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), marks, bytes, stream))
+            }?;
+        }
+        self.stream.synchronize()?;
+        Ok(found)
+    }
+
+    /// Puts rows into the table and runs one of the two kernels on them.
+    ///
+    /// # Safety
+    /// There are at most as many rows as the table has room for, and the function may work on them, with these parameters.
+    unsafe fn launch(
+        &self,
+        function: CUfunction,
+        rows: &[Row],
+        parameters: &mut [*mut c_void],
+    ) -> Result<(), DriverError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let _current = self.device.enter()?;
+        let (table, stream) = (self.table.address(), self.stream.handle());
+        // SAFETY: the caller's promise. The driver has taken pageable bytes into memory of its own when the copy returns.
         unsafe {
-            let bytes = size_of_val(&flags[..]);
-            call!(cuMemcpyHtoDAsync_v2(
-                table,
-                rows.as_ptr().cast(),
-                size_of_val(&rows[..]),
-                stream
-            ))?;
-            call!(cuMemsetD8Async(marks, 0, bytes, stream))?;
+            call!(cuMemcpyHtoDAsync_v2(table, rows.as_ptr().cast(), size_of_val(rows), stream))?;
             call!(cuLaunchKernel(
-                self.differ.handle(),
-                COLUMNS,
-                flags.len() as u32,
+                function,
+                rows.len() as u32,
+                1,
                 1,
                 THREADS,
                 1,
@@ -243,27 +401,26 @@ impl Watch {
                 stream,
                 parameters.as_mut_ptr(),
                 ptr::null_mut()
-            ))?;
-            call!(cuMemcpyDtoHAsync_v2(flags.as_mut_ptr().cast(), marks, bytes, stream))?;
+            ))
         }
-        self.stream.synchronize()?;
-        Ok(flags)
     }
 
-    /// The graph with exactly these edges instead of its own, ready to launch; the driver's graph stays as it is.
+    /// The graph with exactly these edges instead of its own, ready to launch; the driver's graph stays as it is. Nodes are
+    /// made in this order, and edges in theirs, by which the driver decides what runs beside what.
     ///
     /// # Errors
-    /// [`EditError::Other`] if the edges have a cycle or name nodes that are not there.
-    pub fn arrange(&mut self, edges: &[(NodeId, NodeId)]) -> Result<Arranged, WatchError> {
-        let arranged = self.with_edges(edges)?;
-        let graph = Graph::new(&self.device)?;
-        let _current = self.device.enter()?;
-        // SAFETY: `new` was promised that the graph and what it refers to live; the new graph has just been made.
-        unsafe { copy(&self.imported.0, &arranged, graph.handle(), &self.device) }?;
-        let mut executable = Executable::new(&graph, 0).map_err(|refused| refused.error)?;
+    /// [`EditError::Other`] if the edges have a cycle, name nodes that are not there or do not point forward in the order.
+    pub fn arrange(
+        &mut self,
+        order: &[NodeId],
+        edges: &[(NodeId, NodeId)],
+    ) -> Result<Arranged, WatchError> {
+        let into = Graph::new(&self.device)?;
+        self.add(order, edges, into.handle(), &mut Vec::new())?;
+        let mut executable = Executable::new(&into, 0).map_err(|refused| refused.error)?;
         executable.upload(&self.stream)?;
         self.stream.synchronize()?;
-        Ok(Arranged { executable, _graph: graph })
+        Ok(Arranged { executable, _graph: into })
     }
 
     /// Runs an arrangement to its end.
@@ -272,63 +429,117 @@ impl Watch {
         self.stream.synchronize()
     }
 
-    /// Puts the driver's graph itself into this order: all of its edges go, and these, full ones, come.
+    /// Puts the driver's graph itself into this order: its nodes are made anew, and those that were there are destroyed.
     ///
     /// # Errors
-    /// As for [`arrange`](Self::arrange). If the driver refuses, it is asked to take back the edges that were there.
-    pub fn apply(&mut self, edges: &[(NodeId, NodeId)]) -> Result<(), WatchError> {
-        self.with_edges(edges)?;
-        let node = |id: NodeId| self.imported.0.nodes[id.index()];
-        let new: Edges = (
-            edges.iter().map(|edge| node(edge.0)).collect(),
-            edges.iter().map(|edge| node(edge.1)).collect(),
-            vec![edge_data(0, 0, false); edges.len()],
-        );
-        // SAFETY: `new` was promised that the graph lives and is nobody else's; all nodes are its own.
-        unsafe {
-            let old = edges_of(self.imported.0.handle)?;
-            self.disconnect(&old)?;
-            if let Err(error) = self.connect(&new) {
-                self.connect(&old)?;
-                return Err(error.into());
-            }
-            self.imported.0 = read(self.imported.0.handle)?;
+    /// As for [`arrange`](Self::arrange). The graph is as it was then, unless the driver refuses to destroy a node.
+    pub fn apply(
+        &mut self,
+        order: &[NodeId],
+        edges: &[(NodeId, NodeId)],
+    ) -> Result<(), WatchError> {
+        let handle = self.imported.0.handle;
+        let mut made = Vec::new();
+        let added = self.add(order, edges, handle, &mut made);
+        let gone = if added.is_ok() { self.imported.0.nodes.clone() } else { made };
+        for node in gone {
+            // SAFETY: the node is of the graph, which `new` was promised is nobody else's, and is not used again.
+            unsafe { call!(cuGraphDestroyNode(node)) }?;
+        }
+        added?;
+        // SAFETY: `new` was promised that the graph lives.
+        self.imported.0 = unsafe { read(handle) }?;
+        // They name the other memory themselves.
+        self.diversions.iter_mut().for_each(Vec::clear);
+        let _current = self.device.enter()?;
+        self.stream.synchronize()?;
+        for id in self.imported.graph().node_ids() {
+            // SAFETY: `new` was promised that what the nodes refer to is there.
+            self.nodes[id.index()] = unsafe { single(&self.imported, id, &self.device, &[]) }?;
         }
         Ok(())
     }
 
-    /// # Safety
-    /// These are edges of the graph.
-    unsafe fn disconnect(&self, (from, to, data): &Edges) -> Result<(), DriverError> {
-        let (from, to, data, count) = lists(from, to, data);
-        // SAFETY: the caller's promise; the lists are of one length.
-        unsafe {
-            call!(cuGraphRemoveDependencies_v2(self.imported.0.handle, from, to, data, count))
+    /// Adds all nodes to a graph.
+    fn add(
+        &self,
+        order: &[NodeId],
+        edges: &[(NodeId, NodeId)],
+        into: CUgraph,
+        made: &mut Vec<CUgraphNode>,
+    ) -> Result<(), WatchError> {
+        let arranged = self.with_edges(edges)?;
+        let count = arranged.node_count();
+        let mut places = vec![None; count];
+        for (place, node) in order.iter().enumerate() {
+            let free = places.get_mut(node.index()).filter(|place| place.is_none());
+            *free.ok_or_else(|| other(format!("{node} is made twice, or is not there")))? =
+                Some(place);
         }
-    }
-
-    /// # Safety
-    /// These are between nodes of the graph, which has none of them.
-    unsafe fn connect(&self, (from, to, data): &Edges) -> Result<(), DriverError> {
-        let (from, to, data, count) = lists(from, to, data);
-        // SAFETY: the caller's promise; the lists are of one length.
-        unsafe { call!(cuGraphAddDependencies_v2(self.imported.0.handle, from, to, data, count)) }
+        if order.len() != count {
+            return Err(other(format!("{} of {count} nodes", order.len())).into());
+        }
+        let mut waits = vec![Vec::new(); count];
+        for &(from, to) in edges {
+            if places[from.index()] >= places[to.index()] {
+                return Err(other(format!("{to} is made before {from}")).into());
+            }
+            waits[to.index()].push(from);
+        }
+        let _current = self.device.enter()?;
+        for &id in order {
+            let mut after = Dependencies::default();
+            for from in &waits[id.index()] {
+                // Made before, as was just seen.
+                let place = places[from.index()].unwrap_or_default();
+                after.push(made[place], edge_data(0, 0, false));
+            }
+            let kind = &arranged.node(id).kind;
+            let diversions = &self.diversions[id.index()];
+            // SAFETY: `new` was promised that the graph and what it refers to live; so does the other.
+            made.push(unsafe {
+                copy_node(&self.imported.0, id, kind, &after, into, &self.device, diversions)
+            }?);
+        }
+        Ok(())
     }
 
     fn with_edges(&self, edges: &[(NodeId, NodeId)]) -> Result<ComputeGraph, EditError> {
         let mut rebuild = Rebuild::new(self.imported.graph());
         let full = |&(from, to): &(NodeId, NodeId)| Edge::full(from, to);
         rebuild.edges(edges.iter().map(full).collect());
-        let built = rebuild.build().map_err(ImportError::from)?;
-        debug_assert!(built.0.edges().all(|edge| edge.data.kind == EdgeKind::Full));
-        Ok(built.0)
+        Ok(rebuild.build().map_err(ImportError::from)?.0)
     }
 }
 
-type Lists = (*const CUgraphNode, *const CUgraphNode, *const CUgraphEdgeData, usize);
+fn other(problem: String) -> EditError {
+    EditError::Other { inside: Vec::new(), problem }
+}
 
-fn lists(from: &[CUgraphNode], to: &[CUgraphNode], data: &[CUgraphEdgeData]) -> Lists {
-    (from.as_ptr(), to.as_ptr(), data.as_ptr(), from.len())
+/// One node alone.
+///
+/// # Safety
+/// As for [`Watch::new`].
+unsafe fn single(
+    imported: &Imported,
+    id: NodeId,
+    device: &Device,
+    diversions: &[Diversion],
+) -> Result<Executable, WatchError> {
+    let graph = Graph::new(device)?;
+    let kind = &imported.graph().node(id).kind;
+    let after = Dependencies::default();
+    // SAFETY: the caller's promise; the graph was just made.
+    unsafe { copy_node(&imported.0, id, kind, &after, graph.handle(), device, diversions) }?;
+    Ok(Executable::new(&graph, 0).map_err(|refused| refused.error)?)
+}
+
+/// Rows for two pieces of memory of the same size.
+fn cut(rows: &mut Vec<Row>, a: u64, b: u64, bytes: u64, mark: u32) {
+    for start in (0..bytes).step_by(PIECE as usize) {
+        let length = PIECE.min(bytes - start);
+        rows.push([a + start, b + start, length, u64::from(mark) | (start / 4) << 32]);
+    }
 }
 
 /// The nodes of a watched graph in another order, ready to launch.

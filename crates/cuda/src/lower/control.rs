@@ -16,12 +16,15 @@ use phonograph_kernels::cuda::set_condition;
 use phonograph_runtime::cpu::kernels::{PrepareError, Prepared, Registry};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Base, Lowering, Place, Scope};
+use super::Lowering;
+use super::bases::Base;
+use super::scope::{Place, Scope};
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::error::{Version, call};
-use crate::exec::{HostCall, Launch, call_host, is_on_host};
+use crate::exec::{HostCall, call_host, is_on_host};
 use crate::graph::{Dependencies, Graph, add_node, edge_data, params_of};
+use crate::launch::{Launch, Values};
 use crate::stream::Event;
 
 /// The first driver with a second body of `if` and with `switch`.
@@ -284,7 +287,9 @@ impl Lowering<'_> {
         let device = self.target.devices[0].clone();
         let function = self.compiled(scope, id, &device, &set_condition(value.dtype))?;
         let address = self.view(scope, id, 1, value)?;
-        let values = vec![smallvec![handle], smallvec![address]];
+        let mut values = Values::default();
+        values.push(handle);
+        values.push(address);
         let one = (1, 1, 1);
         let launch = Launch { function, grid: one, block: one, shared_bytes: 0, values };
         self.kernel_node(scope, inside, id, launch, after)

@@ -3,24 +3,24 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphNode, CUgraphNodeType, CUlaunchAttributeID,
-    CUlaunchAttributeValue,
-};
+use cudarc::driver::sys::{CUgraph, CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue};
 use phonograph_graph::{
     Arg, BufferId, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId, View,
 };
 use phonograph_kernels::cuda::{self, CudaKernel, FAULT_WORDS, Param, Place};
 use smallvec::{SmallVec, smallvec};
 
+use super::Lowering;
+use super::bases::Base;
 use super::product::is_product;
-use super::{Base, Lowering, Scope};
+use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::cuda::CompileError;
 use crate::device::{Device, zeroed};
 use crate::error::call;
-use crate::exec::{Faults, Launch, Use, Work};
-use crate::graph::{Dependencies, params_of};
+use crate::exec::{Faults, Use, Work};
+use crate::graph::{Dependencies, add_kernel};
+use crate::launch::{Launch, Pointers, Values};
 use crate::memory::Memory;
 use crate::module::Function;
 
@@ -39,10 +39,9 @@ impl Attributes {
 }
 
 /// A kernel that is bound by name.
-#[derive(Clone)]
 pub(super) struct Named {
     function: Function,
-    parameter_sizes: Arc<[usize]>,
+    parameter_sizes: Vec<usize>,
     max_threads: u32,
 }
 
@@ -131,7 +130,8 @@ impl Lowering<'_> {
         node: &KernelNode,
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
-        let Named { function, parameter_sizes, max_threads } = self.bound(scope, id, name)?;
+        let kernel = self.bound(scope, id, name)?;
+        let Named { function, parameter_sizes, max_threads } = &*kernel;
         let config = &node.config;
         if !config.is_known() {
             return Err(scope.unsupported(id, "the launch configuration is not known"));
@@ -143,8 +143,8 @@ impl Lowering<'_> {
                 "`{name}` has {wants} parameters, the node {given} arguments"
             )));
         }
-        let mut values = Vec::with_capacity(node.args.len());
-        for (index, (arg, size)) in node.args.iter().zip(&*parameter_sizes).enumerate() {
+        let mut values = Values::default();
+        for (index, (arg, size)) in node.args.iter().zip(parameter_sizes).enumerate() {
             let (value, given) = match *arg {
                 Arg::View(view, _) => (self.view(scope, id, index, &view)?, 8),
                 Arg::Region(region, _) => {
@@ -161,9 +161,9 @@ impl Lowering<'_> {
                     format!("parameter {index} of `{name}` has {size} bytes, the argument {given}");
                 return Err(wrong(problem));
             }
-            values.push(smallvec![value]);
+            values.push(value);
         }
-        if config.threads() > u64::from(max_threads) {
+        if config.threads() > u64::from(*max_threads) {
             let threads = config.threads();
             return Err(wrong(format!(
                 "blocks of {threads} threads; `{name}` can have {max_threads} on this device"
@@ -171,8 +171,8 @@ impl Lowering<'_> {
         }
         let shared_bytes = config.shared_mem_bytes;
         function.allow_shared_bytes(shared_bytes).map_err(scope.refused(id))?;
-        let launch =
-            Launch { function, grid: config.grid, block: config.block, shared_bytes, values };
+        let (function, grid, block) = (function.clone(), config.grid, config.block);
+        let launch = Launch { function, grid, block, shared_bytes, values };
         self.launch(scope, id, launch, Attributes::of(config), after)
     }
 
@@ -181,7 +181,7 @@ impl Lowering<'_> {
         scope: &Scope<'_>,
         id: NodeId,
         name: &Arc<str>,
-    ) -> Result<Named, InstantiateError> {
+    ) -> Result<Arc<Named>, InstantiateError> {
         if let Some(known) = self.named.get(name) {
             return Ok(known.clone());
         }
@@ -191,9 +191,9 @@ impl Lowering<'_> {
             let problem = format!("`{name}` is loaded on a device that is not open here");
             return Err(InstantiateError::Arguments { node: scope.path(id), problem });
         }
-        let parameter_sizes = function.parameter_sizes().map_err(scope.refused(id))?.into();
+        let parameter_sizes = function.parameter_sizes().map_err(scope.refused(id))?;
         let max_threads = function.max_threads().map_err(scope.refused(id))?;
-        let named = Named { function, parameter_sizes, max_threads };
+        let named = Arc::new(Named { function, parameter_sizes, max_threads });
         self.named.insert(name.clone(), named.clone());
         Ok(named)
     }
@@ -210,25 +210,25 @@ impl Lowering<'_> {
             Arg::View(view, _) => Some(view),
             _ => None,
         });
-        let mut values = Vec::with_capacity(recipe.params.len());
+        let mut values = Values::default();
         for (index, param) in recipe.params.iter().enumerate() {
             values.push(match param {
+                Param::Words(words) => {
+                    values.push_words(words);
+                    continue;
+                }
                 Param::View(_) => {
                     let view = views.next().expect("a parameter for each view, in order");
                     match scope.bases[view.buffer.index()] {
                         Base::Slot(slot) => {
                             self.check_aligned(scope, id, view)?;
                             self.need_words(scope, id)?;
-                            smallvec![self.words.pointer(
-                                &mut self.pointer_slots,
-                                slot,
-                                view.offset
-                            )]
+                            self.words.pointer(&mut self.pointer_slots, slot, view.offset)
                         }
-                        _ => smallvec![self.view(scope, id, index, view)?],
+                        _ => self.view(scope, id, index, view)?,
                     }
                 }
-                Param::Scalar(at, _) => smallvec![match node.args[*at] {
+                Param::Scalar(at, _) => match node.args[*at] {
                     Arg::Scalar(scalar) => scalar.to_bits(),
                     Arg::Slot(slot) => {
                         self.need_words(scope, id)?;
@@ -238,19 +238,16 @@ impl Lowering<'_> {
                     Arg::View(..) | Arg::Region(..) => {
                         unreachable!("a scalar parameter is a scalar argument")
                     }
-                }],
-                Param::Words(words) => SmallVec::from_slice(words),
+                },
                 Param::Scratch(bytes) => {
                     let device = recipe.function.device();
                     let memory = Memory::on_device(self.target.owner, device, *bytes)?;
                     let address = memory.address();
                     self.arenas.push(memory);
-                    smallvec![address]
+                    address
                 }
-                Param::FaultLock => smallvec![self.faults.as_ref().map_or(0, |f| f.lock.address())],
-                Param::FaultRecord => {
-                    smallvec![self.faults.as_ref().map_or(0, |f| f.record.address())]
-                }
+                Param::FaultLock => self.faults.as_ref().map_or(0, |f| f.lock.address()),
+                Param::FaultRecord => self.faults.as_ref().map_or(0, |f| f.record.address()),
             });
         }
         let function = recipe.function.clone();
@@ -432,19 +429,17 @@ impl Lowering<'_> {
         launch: Launch,
         after: &Dependencies,
     ) -> Result<CUgraphNode, InstantiateError> {
-        let _current = launch.function.device().enter()?;
-        let mut pointers = Vec::new();
-        let plain = launch.params(&mut pointers);
-        let mut kernel = zeroed::<CUDA_KERNEL_NODE_PARAMS_v3>();
-        kernel.func = plain.func;
-        (kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ) = launch.grid;
-        (kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ) = launch.block;
-        kernel.sharedMemBytes = plain.sharedMemBytes;
-        kernel.kernelParams = plain.kernelParams;
-        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-        params.__bindgen_anon_1.kernel = kernel;
+        let device = launch.function.device();
+        // The first device's context is current while a graph is lowered.
+        let elsewhere =
+            (!device.is(&self.target.devices[0])).then(|| device.enter()).transpose()?;
+        let mut pointers = Pointers::new();
         // SAFETY: the parameters point to as many values as the function has parameters, each at least as long, and the
-        // driver copies them; the function is held by the launch, which the `Exec` keeps.
-        unsafe { self.add(scope, graph, id, after, &mut params, Work::Kernel(launch)) }
+        // driver copies them; the function is kept by the `Exec`, which `added` gives it to.
+        let node = unsafe { add_kernel(graph, after, &launch.params(&mut pointers)) };
+        drop(elsewhere);
+        let node = node.map_err(scope.refused(id))?;
+        self.added(node, Work::Kernel(launch));
+        Ok(node)
     }
 }

@@ -6,10 +6,13 @@
 //! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
 //! A step of several nodes is as many launches: fusing is for passes over graphs. O(nodes + edges), besides compiling.
 
+mod bases;
 mod control;
+mod foreign;
 mod kernel;
 mod product;
 mod record;
+mod scope;
 mod transfer;
 mod words;
 
@@ -18,16 +21,13 @@ pub(crate) use record::Recorded;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::sys::{
-    CUfunction, CUgraph, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode,
-    CUgraphNodeParams,
-};
+use cudarc::driver::sys::{CUfunction, CUgraphInstantiate_flags, CUgraphNode};
 use phonograph_graph::{
-    Buffer, BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind,
-    Schedule, SlotId, Space, Step, check, races,
+    BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind, Schedule,
+    SlotId, Step, check,
 };
-use phonograph_runtime::cpu::NodePath;
 use phonograph_runtime::cpu::kernels::KernelError;
+use phonograph_runtime::cpu::{NodePath, first_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -36,11 +36,10 @@ use crate::bindings::{Bindings, InstantiateError};
 use crate::cublas::Handle;
 use crate::cuda::Kernels;
 use crate::device::Device;
-use crate::error::{DriverError, Version};
-use crate::exec::{
-    Exec, Faults, Front, HostCall, Launch, Op, OpId, PointerSlot, ScalarSlot, Use, Work, is_on_host,
-};
-use crate::graph::{Dependencies, Executable, Graph, Refused, add_node, edge_data};
+use crate::error::Version;
+use crate::exec::{Exec, Faults, Front, HostCall, Op, OpId, PointerSlot, ScalarSlot, Work};
+use crate::graph::{Dependencies, Executable, Graph, edge_data};
+use crate::launch::Launch;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{Turn, Uses};
@@ -49,6 +48,7 @@ use crate::stream::Event;
 
 pub(crate) use product::Blas;
 pub use product::ProductBy;
+use scope::{Place, Scope};
 
 /// What lowering works with, of the [`Cuda`](crate::Cuda) that it is for.
 pub(crate) struct Target<'a> {
@@ -183,7 +183,11 @@ pub(crate) fn check_graph(
     if !violations.is_empty() {
         return Err(InstantiateError::Schedule(violations));
     }
-    check_races(graph, &NodePath(Vec::new()))
+    // The device would race where conflicting accesses have no order.
+    match first_races(graph) {
+        Some((inside, races)) => Err(InstantiateError::Race { inside, races }),
+        None => Ok(()),
+    }
 }
 
 /// The external buffers that the graph writes, and whether it may touch what it does not name.
@@ -191,7 +195,8 @@ fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
     let (mut written, mut is_opaque) = (FxHashSet::default(), false);
     for id in graph.node_ids() {
         match graph.effects(id) {
-            Effects::Unknown => is_opaque = true,
+            // What was observed holds for the inputs that were tried; waiting costs little.
+            Effects::Observed(_) | Effects::Unknown => is_opaque = true,
             Effects::Known(operands) => {
                 let writes = operands.into_iter().filter(|(_, access)| access.writes());
                 let buffers = writes.map(|(region, _)| region.buffer);
@@ -201,97 +206,6 @@ fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
         }
     }
     (written, is_opaque)
-}
-
-/// Without an order between conflicting accesses the device would race, so such a graph is refused at any depth.
-fn check_races(graph: &ComputeGraph, inside: &NodePath) -> Result<(), InstantiateError> {
-    let races = races(graph);
-    if !races.is_empty() {
-        return Err(InstantiateError::Race { inside: inside.clone(), races });
-    }
-    for id in graph.node_ids() {
-        let node = graph.node(id);
-        for inner in node.kind.inner_graphs() {
-            let mut path = inside.clone();
-            path.0.push((id, node.name.to_string()));
-            check_races(inner, &path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Where a buffer starts.
-#[derive(Clone, Copy)]
-enum Base {
-    Address(u64),
-    /// A pointer slot of the outermost graph.
-    Slot(BufferId),
-    /// An internal buffer that has no place: nothing of it is touched, or an allocation node is yet to come.
-    None,
-}
-
-/// Where a graph stands, which decides what it may hold.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Outermost,
-    Child,
-    /// Somewhere inside a body of a conditional.
-    Body,
-}
-
-/// A graph that is being lowered, and what its ids stand for.
-struct Scope<'g> {
-    graph: &'g ComputeGraph,
-    schedule: &'g Schedule,
-    driver: CUgraph,
-    place: Place,
-    /// The nodes around it.
-    path: Vec<(NodeId, String)>,
-    bases: Vec<Base>,
-    /// The slots of the outermost graph.
-    slots: Vec<SlotId>,
-    /// Of each node that was lowered, the driver's nodes.
-    ends: Vec<SmallVec<[CUgraphNode; 1]>>,
-}
-
-impl Scope<'_> {
-    fn path(&self, id: NodeId) -> NodePath {
-        let mut path = self.path.clone();
-        path.push((id, self.graph.node(id).name.to_string()));
-        NodePath(path)
-    }
-
-    fn unsupported(&self, id: NodeId, reason: impl Into<String>) -> InstantiateError {
-        InstantiateError::Unsupported { node: self.path(id), reason: reason.into() }
-    }
-
-    fn refused(&self, id: NodeId) -> impl Fn(DriverError) -> InstantiateError + '_ {
-        move |source| InstantiateError::Node { node: self.path(id), source }
-    }
-
-    /// Whether an edge to the node or from it is not a full one.
-    fn has_weak_edges(&self, id: NodeId) -> bool {
-        let weak = |to: NodeId| {
-            let mut edges = self.graph.incoming(to);
-            edges.any(|edge| (edge.from == id || to == id) && !edge.data.is_full())
-        };
-        let mut near = self.graph.successors(id).iter().copied().chain([id]);
-        self.graph.has_weak_edges() && near.any(weak)
-    }
-
-    /// Names the node that the driver could not instantiate, if it is one of this graph.
-    fn explain(&self, refused: Refused) -> InstantiateError {
-        let Refused { error: source, verdict, node } = refused;
-        let found = self.ends.iter().position(|ends| !node.is_null() && ends.contains(&node));
-        match found {
-            Some(at) => InstantiateError::Node { node: self.path(NodeId::from_index(at)), source },
-            None => {
-                let said = verdict != CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
-                let verdict = if said { format!("{verdict:?}") } else { String::new() };
-                InstantiateError::Graph { source, verdict }
-            }
-        }
-    }
 }
 
 struct Lowering<'a> {
@@ -307,7 +221,7 @@ struct Lowering<'a> {
     faults: Option<Faults>,
     host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
     /// What the driver says of the kernels that were bound by name, asked once.
-    named: FxHashMap<Arc<str>, kernel::Named>,
+    named: FxHashMap<Arc<str>, Arc<kernel::Named>>,
     /// The generated kernels so far.
     recipes: FxHashMap<kernel::Shape, Rc<kernel::Recipe>>,
     /// The functions that nodes launch, by their handles.
@@ -325,125 +239,6 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    /// Memory for the external buffers of the outermost graph, and its pointer slots.
-    fn bind(&mut self, graph: &ComputeGraph) -> Result<Vec<Base>, InstantiateError> {
-        let problem = |buffer, problem: String| InstantiateError::Binding { buffer, problem };
-        let mut given: FxHashMap<BufferId, &Memory> = FxHashMap::default();
-        for (at, &(buffer, memory)) in self.bindings.memory.iter().enumerate() {
-            let Some(declared) = graph.buffers().get(buffer.index()) else {
-                return Err(problem(buffer, "is for a buffer that the graph does not have".into()));
-            };
-            if !matches!(declared.role, BufferRole::External | BufferRole::Slot(_)) {
-                return Err(problem(
-                    buffer,
-                    format!("is for {}, which is internal", declared.name),
-                ));
-            }
-            if !memory.belongs_to(self.target.owner) {
-                return Err(problem(buffer, "belongs to another device".into()));
-            }
-            let on_host = is_on_host(declared);
-            let device = self.device_of(buffer, declared)?;
-            if memory.is_on_host() != on_host || !(on_host || memory.device().is(device)) {
-                let place = if on_host { "in host memory" } else { "on that device" };
-                return Err(problem(
-                    buffer,
-                    format!("is not {place}, where {} is declared", declared.name),
-                ));
-            }
-            if memory.bytes() < declared.bytes {
-                let (has, needs) = (memory.bytes(), declared.bytes);
-                let name = &declared.name;
-                return Err(problem(buffer, format!("has {has} bytes; {name} needs {needs}")));
-            }
-            if !memory.address().is_multiple_of(declared.align) {
-                return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
-            }
-            let earlier = &self.bindings.memory[..at];
-            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.overlaps(memory)) {
-                return Err(problem(
-                    buffer,
-                    format!("is bound to {other} as well; operands must not overlap"),
-                ));
-            }
-            given.insert(buffer, memory);
-        }
-        let mut bases = Vec::with_capacity(graph.buffers().len());
-        for (index, declared) in graph.buffers().iter().enumerate() {
-            let buffer = BufferId::from_index(index);
-            let given = given.get(&buffer).map(|&memory| memory.clone());
-            bases.push(match declared.role {
-                BufferRole::External => {
-                    let memory = match given {
-                        Some(memory) => memory,
-                        None => self.allocate(buffer, declared, declared.bytes)?,
-                    };
-                    let base = Base::Address(memory.address());
-                    self.memory.insert(buffer, memory);
-                    base
-                }
-                BufferRole::Slot(access) => {
-                    let writes = access.writes();
-                    let (bytes, on_host) = (declared.bytes, is_on_host(declared));
-                    // The driver wants every node to name memory of the right kind from the start.
-                    let stand_in = match given {
-                        Some(_) => None,
-                        None => Some(self.allocate(buffer, declared, bytes)?),
-                    };
-                    let uses = Vec::new();
-                    let slot = PointerSlot { bytes, on_host, writes, bound: given, stand_in, uses };
-                    self.pointer_slots.insert(buffer, slot);
-                    Base::Slot(buffer)
-                }
-                BufferRole::Internal | BufferRole::Outer(_) => Base::None,
-            });
-        }
-        Ok(bases)
-    }
-
-    /// The device that a buffer lives on; for host memory any.
-    fn device_of(&self, id: BufferId, declared: &Buffer) -> Result<&'a Device, InstantiateError> {
-        let bad = |problem| {
-            let name = declared.name.to_string();
-            Err(InstantiateError::Buffer { buffer: id, name, problem })
-        };
-        match declared.space {
-            Space::Device(index) => match self.target.devices.get(index as usize) {
-                Some(device) => Ok(device),
-                None => {
-                    let open = self.target.devices.len();
-                    bad(format!("is declared on device {index}; {open} are open"))
-                }
-            },
-            Space::Host { pageable: true } => {
-                bad("is declared in pageable host memory; page-locked memory is needed".to_owned())
-            }
-            Space::Host { pageable: false } | Space::Unknown => Ok(&self.target.devices[0]),
-        }
-    }
-
-    /// Zeroed memory where a buffer is declared.
-    fn allocate(
-        &self,
-        id: BufferId,
-        declared: &Buffer,
-        bytes: u64,
-    ) -> Result<Memory, InstantiateError> {
-        let device = self.device_of(id, declared)?;
-        let owner = self.target.owner;
-        let memory = if is_on_host(declared) {
-            Memory::on_host(owner, device, bytes)?
-        } else {
-            Memory::on_device(owner, device, bytes)?
-        };
-        if !memory.address().is_multiple_of(declared.align) {
-            let problem = format!("asks for an alignment of {} bytes", declared.align);
-            let name = declared.name.to_string();
-            return Err(InstantiateError::Buffer { buffer: id, name, problem });
-        }
-        Ok(memory)
-    }
-
     /// Allocates the pools of the schedule and lowers the nodes in issue order.
     fn graph(&mut self, scope: &mut Scope<'_>) -> Result<(), InstantiateError> {
         self.place_internal(scope)?;
@@ -497,32 +292,6 @@ impl<'a> Lowering<'a> {
         split.passed(scope.driver, id, ends, takes_time).map_err(scope.refused(id))
     }
 
-    fn place_internal(&mut self, scope: &mut Scope<'_>) -> Result<(), InstantiateError> {
-        let mut pools: FxHashMap<Space, u64> = FxHashMap::default();
-        for (index, declared) in scope.graph.buffers().iter().enumerate() {
-            let buffer = BufferId::from_index(index);
-            let offset = scope.schedule.memory.offset(buffer);
-            let (BufferRole::Internal, Some(offset)) = (declared.role, offset) else { continue };
-            let start = match pools.get(&declared.space) {
-                Some(&start) => start,
-                None => {
-                    let bytes = scope.schedule.memory.pools[&declared.space];
-                    let pool = self.allocate(buffer, declared, bytes)?;
-                    let start = *pools.entry(declared.space).or_insert(pool.address());
-                    self.arenas.push(pool);
-                    start
-                }
-            };
-            if !start.is_multiple_of(declared.align) {
-                let problem = format!("asks for an alignment of {} bytes", declared.align);
-                let name = declared.name.to_string();
-                return Err(InstantiateError::Buffer { buffer, name, problem });
-            }
-            scope.bases[index] = Base::Address(start + offset);
-        }
-        Ok(())
-    }
-
     /// Lowers one node; gives the driver's nodes whose completion is its own.
     fn node(
         &mut self,
@@ -548,7 +317,10 @@ impl<'a> Lowering<'a> {
             _ => {}
         }
         match &node.kind {
-            NodeKind::Kernel(kernel) => self.kernel(scope, id, kernel, after),
+            NodeKind::Kernel(kernel) => match self.foreign(scope, id, kernel, after)? {
+                Some(nodes) => Ok(nodes),
+                None => self.kernel(scope, id, kernel, after),
+            },
             NodeKind::Memcpy(copy) => self.copy(scope, id, copy, after),
             NodeKind::Memset(fill) => self.fill(scope, id, fill, after),
             NodeKind::Host(_) => self.host(scope, id, after),
@@ -576,55 +348,18 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The address of a buffer as it is now, and the pointer slot that it is.
-    fn resolve(&self, scope: &Scope<'_>, buffer: BufferId) -> (u64, Option<BufferId>) {
-        match scope.bases[buffer.index()] {
-            Base::Address(address) => (address, None),
-            Base::Slot(slot) => {
-                let known = &self.pointer_slots[&slot];
-                let memory = known.bound.as_ref().or(known.stand_in.as_ref());
-                (memory.map_or(0, Memory::address), Some(slot))
-            }
-            // Only a buffer of no bytes is used without a place, and nothing of it is touched.
-            Base::None => (0, None),
-        }
-    }
-
-    /// Notes that an address is to be changed when memory is bound to the slot.
-    fn note(&mut self, slot: Option<BufferId>, place: Use) {
-        if let Some(slot) = slot {
-            self.changeable |= !matches!(place, Use::Word(..));
-            let slot = self.pointer_slots.get_mut(&slot).expect("`bind` has one for each");
-            slot.uses.push(place);
-        }
-    }
-
     fn next_op(&self) -> OpId {
         OpId(self.ops.len() as u32)
     }
 
-    /// Adds to `graph` a node whose parameters can be changed later if a slot is among them, for a node of `scope`.
-    ///
-    /// # Safety
-    /// As for [`add_node`]; the parameters are those of `work`.
-    unsafe fn add(
-        &mut self,
-        scope: &Scope<'_>,
-        graph: CUgraph,
-        id: NodeId,
-        after: &Dependencies,
-        params: &mut CUgraphNodeParams,
-        work: Work,
-    ) -> Result<CUgraphNode, InstantiateError> {
-        // SAFETY: the caller's promise.
-        let node = unsafe { add_node(graph, after, params) }.map_err(scope.refused(id))?;
+    /// Notes a node of the driver's that was added: its function is kept, and the parameters if a slot is among them.
+    fn added(&mut self, node: CUgraphNode, work: Work) {
         if let Work::Kernel(Launch { function, .. }) = &work {
             self.functions.entry(function.handle()).or_insert_with(|| function.clone());
         }
         if std::mem::take(&mut self.changeable) {
             self.ops.push(Op { node, work, changed: false });
         }
-        Ok(node)
     }
 }
 

@@ -9,7 +9,9 @@ use phonograph_graph::{
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Base, Lowering, Scope};
+use super::Lowering;
+use super::bases::Base;
+use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::cublas::{Cublas, CublasError, Handle, Matrix, Product, WORKSPACE};
 use crate::device::Device;

@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphInstantiate_flags, CUgraphNode};
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Scalar, Schedule, SlotId};
-use phonograph_runtime::cpu::NodePath;
 use phonograph_runtime::cpu::kernels::KernelError;
+use phonograph_runtime::cpu::{NodePath, first_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::kernel::Named;
+use super::scope::{Place, Scope};
 use super::words::Words;
-use super::{Lowering, Place, ProductBy, Scope, Target};
+use super::{Lowering, ProductBy, Target};
 use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
 use crate::exec::{Exec, Faults, Front, HostCall, Op, ScalarSlot};
@@ -44,7 +45,7 @@ pub(crate) struct Recorded {
     host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
     has_priorities: bool,
     /// What the driver says of the kernels that were bound by name.
-    named: FxHashMap<Arc<str>, Named>,
+    named: FxHashMap<Arc<str>, Arc<Named>>,
     /// Of each node recorded, its path, and the driver's nodes that are its own.
     nodes: Vec<(NodePath, SmallVec<[CUgraphNode; 1]>, bool)>,
 }
@@ -72,8 +73,10 @@ impl Recorded {
         slots: &[SlotId],
         bindings: &Bindings<'_>,
     ) -> Result<&[CUgraphNode], InstantiateError> {
-        if graph.node(NodeId(0)).kind.has_inner_graphs() {
-            super::check_races(graph, &NodePath(Vec::new()))?;
+        if graph.node(NodeId(0)).kind.has_inner_graphs()
+            && let Some((inside, races)) = first_races(graph)
+        {
+            return Err(InstantiateError::Race { inside, races });
         }
         let device = target.devices[0].clone();
         let _current = device.enter()?;

@@ -10,11 +10,12 @@ use cudarc::driver::sys::{
 use phonograph_graph::{BufferId, MemcpyNode, MemsetNode, NodeId, Pitched, Target};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Lowering, Scope};
+use super::Lowering;
+use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::exec::{Use, Work, is_on_host};
-use crate::graph::{Dependencies, params_of};
+use crate::graph::{Dependencies, add_node, params_of};
 
 /// One end of a copy or the destination of a fill.
 struct End {
@@ -113,9 +114,9 @@ impl Lowering<'_> {
             CUDA_MEMCPY_NODE_PARAMS { flags: 0, reserved: 0, copyCtx: context, copyParams: copy };
         params.__bindgen_anon_1.memcpy = memcpy;
         // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
-        let node = unsafe {
-            self.add(scope, scope.driver, id, after, &mut params, Work::Copy(copy, context))
-        }?;
+        let node = unsafe { add_node(scope.driver, after, &mut params) };
+        let node = node.map_err(scope.refused(id))?;
+        self.added(node, Work::Copy(copy, context));
         Ok(smallvec![node])
     }
 
@@ -163,9 +164,10 @@ impl Lowering<'_> {
             let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET);
             params.__bindgen_anon_1.memset = memset;
             // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
-            nodes.push(unsafe {
-                self.add(scope, scope.driver, id, after, &mut params, Work::Fill(fill, dst.context))
-            }?);
+            let node = unsafe { add_node(scope.driver, after, &mut params) };
+            let node = node.map_err(scope.refused(id))?;
+            self.added(node, Work::Fill(fill, dst.context));
+            nodes.push(node);
         }
         Ok(nodes)
     }

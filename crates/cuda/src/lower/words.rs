@@ -5,7 +5,8 @@ use phonograph_graph::{Arg, BufferId, BufferRole, ComputeGraph, KernelRef, NodeI
 use phonograph_kernels::cuda::change_words;
 use rustc_hash::FxHashMap;
 
-use super::{Lowering, Scope};
+use super::Lowering;
+use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::block::{Block, WordId};
 use crate::error::DriverError;

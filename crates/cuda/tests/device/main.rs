@@ -1,5 +1,7 @@
 //! The behaviours of a shared device, on CUDA: the same tests that both modes of the CPU pass.
 
+#[path = "../../../runtime/tests/device/adopt.rs"]
+mod adopt;
 #[path = "../../../runtime/tests/device/branches.rs"]
 mod branches;
 mod fault_points;

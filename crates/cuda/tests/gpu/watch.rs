@@ -1,6 +1,6 @@
 //! Foreign graphs run node by node, watched, put into another order.
 
-use phonograph_cuda::{Block, CaptureMode, Imported, Watch, WatchError};
+use phonograph_cuda::{Block, CaptureMode, Diversion, Imported, Watch, WatchError};
 use phonograph_graph::NodeId;
 
 use crate::case::cuda;
@@ -34,40 +34,75 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     // SAFETY: as above; the kernels do nothing else in any order.
     let mut watch = unsafe { Watch::new(import(), &device, &blocks) }.unwrap();
 
-    let start: Vec<_> = (0..2).map(|block| watch.save(block).unwrap()).collect();
+    assert_eq!(watch.named(NodeId(1)), [(1, 0)], "the second kernel works on the second block");
+    let start = watch.save(&[0, 1]).unwrap();
+    let begin = [(0, &start[0]), (1, &start[1])];
     for node in 0..4 {
         watch.run(NodeId(node)).unwrap();
+        let changed = watch.changed(&begin).unwrap();
         let block = node as usize % 2;
-        let changed = watch.changed(&[(0, &start[0]), (1, &start[1])]).unwrap();
-        assert_eq!(changed, [block], "kernel {node} writes what it says");
-        watch.restore(block, &start[block]).unwrap();
+        assert!(matches!(changed[..], [(at, _)] if at == block), "kernel {node}: {changed:?}");
+        watch.restore(&begin[block..=block]).unwrap();
     }
-    watch.clear(0).unwrap();
-    assert!(watch.changed(&[(0, &start[0])]).unwrap().is_empty(), "memory begins as zeros");
+    watch.clear(&[0]).unwrap();
+    assert!(watch.changed(&begin[..1]).unwrap().is_empty(), "memory begins as zeros");
 
+    // The bytes that differ are told to the word, also where pieces and rows of 16 bytes end.
+    let spare = watch.spare(300 << 10).unwrap();
+    let zeros = watch.save(&[spare]).unwrap().remove(0);
+    let place = watch.spare_memory(spare).unwrap();
+    for (first, last) in [(0, 0), (5, 131_072), (131_071, 307_199), (307_196, 307_196)] {
+        for at in [first, last] {
+            cuda.write(&place.part(at, 1).unwrap(), &[1u8]).unwrap();
+        }
+        let changed = watch.changed(&[(spare, &zeros)]).unwrap();
+        assert_eq!(changed, [(0, first / 4 * 4..last / 4 * 4 + 4)]);
+        watch.restore(&[(spare, &zeros)]).unwrap();
+        assert!(watch.changed(&[(spare, &zeros)]).unwrap().is_empty());
+    }
+
+    // A node that is diverted leaves the block alone and does there what it did here.
+    watch.run(NodeId(0)).unwrap();
+    let done = watch.save(&[0]).unwrap();
+    watch.restore(&begin[..1]).unwrap();
+    let own = watch.spare(256).unwrap();
+    let (from, to) = (blocks[0].address, watch.blocks()[own].address);
+    let elsewhere = Diversion { from: blocks[1].address, bytes: 256, to };
+    assert!(!watch.divert(NodeId(0), &[elsewhere]).unwrap(), "it does not name that");
+    assert!(watch.divert(NodeId(0), &[Diversion { from, bytes: 256, to }]).unwrap());
+    watch.run(NodeId(0)).unwrap();
+    assert!(watch.changed(&[begin[0], (own, &done[0])]).unwrap().is_empty());
+    assert!(watch.divert(NodeId(0), &[]).unwrap());
+    let half = watch.part(&done[0], 128..256).unwrap();
+    let short = watch.spare(128).unwrap();
+    watch.restore(&[(short, &half)]).unwrap();
+    assert!(watch.changed(&[(short, &half)]).unwrap().is_empty());
+
+    let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
     let chain: Vec<(NodeId, NodeId)> = (0..3).map(|n| (NodeId(n), NodeId(n + 1))).collect();
     let apart = vec![(NodeId(0), NodeId(2)), (NodeId(1), NodeId(3))];
     let mut results = Vec::new();
     for edges in [&chain, &apart] {
-        let mut arranged = watch.arrange(edges).unwrap();
+        let mut arranged = watch.arrange(&nodes, edges).unwrap();
         watch.replay(&mut arranged).unwrap();
-        results.push((0..2).map(|block| watch.save(block).unwrap()).collect::<Vec<_>>());
-        (0..2).for_each(|block| watch.restore(block, &start[block]).unwrap());
+        results.push(watch.save(&[0, 1]).unwrap());
+        watch.restore(&begin).unwrap();
     }
-    for block in 0..2 {
-        watch.restore(block, &results[0][block]).unwrap();
-        assert!(watch.changed(&[(block, &results[1][block])]).unwrap().is_empty());
-        assert_eq!(
-            watch.changed(&[(block, &start[block])]).unwrap(),
-            [0],
-            "by its place in the list"
-        );
-    }
+    watch.restore(&[(0, &results[0][0]), (1, &results[0][1])]).unwrap();
+    assert!(watch.changed(&[(0, &results[1][0]), (1, &results[1][1])]).unwrap().is_empty());
+    let changed = watch.changed(&begin[1..]).unwrap();
+    assert!(matches!(changed[..], [(0, _)]), "by its place in the list: {changed:?}");
     let circle = [(NodeId(0), NodeId(1)), (NodeId(1), NodeId(0))];
-    assert!(matches!(watch.apply(&circle), Err(WatchError::Edit(_))));
+    for (nodes, edges) in [(&nodes[..], &circle[..]), (&nodes[..3], &[]), (&[NodeId(0); 4], &[])] {
+        assert!(matches!(watch.apply(nodes, edges), Err(WatchError::Edit(_))));
+    }
     assert_eq!(watch.imported().graph().edge_count(), 3, "a refusal changes nothing");
-    watch.apply(&apart).unwrap();
-    let edges: Vec<_> = watch.imported().graph().edges().map(|e| (e.from, e.to)).collect();
-    assert_eq!(edges, apart);
+    assert_eq!(import().graph().node_count(), 4);
+    let order = [1, 3, 0, 2].map(NodeId);
+    watch.apply(&order, &apart).unwrap();
+    let graph = watch.imported().graph();
+    let edges: Vec<_> = graph.edges().map(|edge| (edge.from, edge.to)).collect();
+    assert_eq!(edges, [(NodeId(0), NodeId(1)), (NodeId(2), NodeId(3))], "made in that order");
     assert_eq!(import().graph().edge_count(), 2, "the driver's graph itself is changed");
+    watch.run(NodeId(0)).unwrap();
 }

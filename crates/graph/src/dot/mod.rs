@@ -28,7 +28,8 @@
 //!
 //! From its own files, [`from_dot`] reads back structure, kinds, names, functions, launches, extents, values,
 //! streams, events and edge data. Expressions, library kernels, arguments and buffers do not survive (a kernel of
-//! either kind comes back as one known by that name); use [JSON](crate::to_json) to keep everything.
+//! either kind comes back as one known by that name), nor what was observed, which a node has as `observed` and
+//! `trials`; use [JSON](crate::to_json) to keep everything.
 
 mod copy;
 mod interpret;

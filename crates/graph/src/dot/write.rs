@@ -179,6 +179,19 @@ impl Cluster<'_> {
         if let Some(stream) = node.stream {
             self.push(format_args!(" stream={}", stream.0));
         }
+        if let Some(observed) = self.graph.observed(NodeId::from_index(index)) {
+            let touched: Vec<String> = observed
+                .operands
+                .iter()
+                .map(|(region, access)| {
+                    let (access, buffer) = (access.name(), self.graph.buffer(region.buffer));
+                    let (start, end) = (region.offset, region.end());
+                    format!("{access} {} {start}..{end}", buffer.name)
+                })
+                .collect();
+            let touched = attribute(&touched.join("; "));
+            self.push(format_args!(" observed={touched} trials={}", observed.trials));
+        }
         self.out.push_str("];\n");
     }
 

@@ -45,7 +45,8 @@
 //! | graph | `name` (empty), `buffers`, `slots` (none), `nodes`, `edges` (left out: those that the operands demand in the order of the nodes; for small graphs) |
 //! | buffer | `bytes`, `name` (empty), `align` (256), `role` (`"internal"`; `"external"`, `{"slot": access}`, `{"outer": reference into the graph around}`), `space` (`{"device": 0}`; `"pinned"`, `"pageable"`, `"unknown"`) |
 //! | slot | `default` (a scalar), `name` (empty), `outer` (reference into the graph around) |
-//! | node | one of the kinds below, `name` (empty), `stream` (none) |
+//! | node | one of the kinds below, `name` (empty), `stream` (none), `observed` (nothing) |
+//! | `observed` | what experiments showed of a node that does not tell itself: `operands` (none), bytes with their access; `trials`, how often it was run |
 //! | edge | `[from, to]`, or `from`, `to`, `kind` (`"full"`; `"programmatic"`, which needs `from_port`), `from_port`, `to_port` (0) |
 //!
 //! | kind of node | members |

@@ -11,16 +11,17 @@ use super::path::Path;
 use super::value::{Object, Ref};
 use super::wire::{
     ArgJson, BufferJson, ConditionalJson, ConditionalKindJson, ExprJson, GraphJson, HostJson,
-    KernelJson, KindJson, NodeJson, Operand, PitchedJson, RoleJson, SlotJson, SpaceJson,
+    KernelJson, KindJson, NodeJson, ObservedJson, Operand, PitchedJson, RoleJson, SlotJson,
+    SpaceJson,
 };
 use super::{JsonError, MAX_INFERRED_OPERANDS, MAX_JSON_NODES, default_launch};
 use crate::library::OperandError;
-use crate::validate::{Tables, check_node, check_tables};
+use crate::validate::{Tables, check_node, check_observed, check_tables};
 use crate::{
     Access, Arg, Buffer, BufferRole, ComputeGraph, Condition, ConditionalKind, ConditionalNode,
     DType, Dim3, Edge, EventId, Expr, FusedKernel, GraphBuilder, GraphError, HostNode,
     KernelConfig, KernelNode, KernelRef, LibraryKernel, MAX_NESTING, MemcpyNode, MemsetNode, Node,
-    NodeId, NodeKind, Pitched, ReduceOp, Region, Slot, Space, StreamId, Target, View,
+    NodeId, NodeKind, Observed, Pitched, ReduceOp, Region, Slot, Space, StreamId, Target, View,
 };
 
 /// Reads the outermost graph.
@@ -68,15 +69,23 @@ impl Reader {
         check_tables(&tables).map_err(|source| refused(path, None, source))?;
         let infer = json.edges.is_none();
         let mut builder = GraphBuilder::new().named(&json.name).with_auto_infer_edges(infer);
-        let mut nodes = Vec::with_capacity(json.nodes.len());
+        let (mut nodes, mut observed) = (Vec::with_capacity(json.nodes.len()), Vec::new());
         let list = path.member("nodes");
         for (index, node) in json.nodes.into_iter().enumerate() {
             let path = list.item(index);
+            if let Some(seen) = &node.observed {
+                let seen = self.observed(seen, &declared, &path.member("observed"))?;
+                observed.push((NodeId::from_index(index), seen));
+            }
             let node = self.node(node, &declared, depth, &path)?;
             // The builder checks the same; here the operands at fault are still at hand, and their paths.
             check_node(&tables, NodeId::from_index(index), &node)
                 .map_err(|source| refused(&path, Some(&node), source))?;
             nodes.push(node);
+            if let Some((id, seen)) = observed.last().filter(|(id, _)| id.index() == index) {
+                check_observed(&tables, &nodes, *id, seen)
+                    .map_err(|source| refused(&path.member("observed"), None, source))?;
+            }
         }
         if infer && self.operands > MAX_INFERRED_OPERANDS {
             return Err(path.wrong(format!(
@@ -96,6 +105,9 @@ impl Reader {
         });
         nodes.into_iter().for_each(|node| {
             builder.add_node(node);
+        });
+        observed.into_iter().for_each(|(node, seen)| {
+            builder.observe(node, seen);
         });
         builder.build().map_err(|source| {
             let ends = match &source {
@@ -342,19 +354,36 @@ impl Reader {
     ) -> Result<HostNode, JsonError> {
         let function =
             json.function.map_or_else(|| name.clone(), |function| self.shared(&function.0));
-        let list = path.member("effects");
-        let effects = json.effects.iter().enumerate().map(|(index, Object(operand))| {
+        let effects = self.touched(&json.effects, declared, &path.member("effects"))?;
+        Ok(HostNode { function, effects: effects.into_iter().collect() })
+    }
+
+    fn observed(
+        &mut self,
+        json: &ObservedJson,
+        declared: &Declared,
+        path: &Path,
+    ) -> Result<Observed, JsonError> {
+        let operands = self.touched(&json.operands, declared, &path.member("operands"))?;
+        Ok(Observed::new(&operands, json.trials))
+    }
+
+    /// Bytes with their access.
+    fn touched(
+        &mut self,
+        operands: &[Object<Operand>],
+        declared: &Declared,
+        list: &Path,
+    ) -> Result<Vec<(Region, Access)>, JsonError> {
+        let touched = operands.iter().enumerate().map(|(index, Object(operand))| {
             let path = list.item(index);
             if operand.dtype.is_some() || operand.shape.is_some() || operand.strides.is_some() {
-                return Err(
-                    path.wrong("a host function touches bytes, which have no type or shape")
-                );
+                return Err(path.wrong("what is touched are bytes, which have no type or shape"));
             }
             let access = access(operand, &path)?;
             Ok((self.region(operand, declared, &path)?, access))
         });
-        let effects = effects.collect::<Result<_, JsonError>>()?;
-        Ok(HostNode { function, effects })
+        touched.collect()
     }
 
     fn conditional(

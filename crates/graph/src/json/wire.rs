@@ -248,7 +248,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for ArgJson<'a> {
 pub(super) struct NodeJson<'a> {
     pub name: Cow<'a, str>,
     pub stream: Option<u32>,
+    pub observed: Option<ObservedJson<'a>>,
     pub kind: KindJson<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ObservedJson<'a> {
+    pub trials: u32,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    pub operands: Vec<Object<Operand<'a>>>,
 }
 
 pub(super) enum KindJson<'a> {
@@ -465,6 +474,7 @@ pub(super) enum ConditionalKindJson {
 enum NodeKey {
     Name,
     Stream,
+    Observed,
     Kernel,
     Memcpy,
     Memset,
@@ -487,7 +497,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for NodeJson<'a> {
                 f.write_str("a node")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NodeJson<'de>, A::Error> {
-                let (mut name, mut stream, mut kind) = (None, None, None);
+                let (mut name, mut stream, mut observed, mut kind) = (None, None, None, None);
                 while let Some(key) = map.next_key::<NodeKey>()? {
                     let kind_now = match key {
                         NodeKey::Name if name.is_some() => {
@@ -502,6 +512,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for NodeJson<'a> {
                         }
                         NodeKey::Stream => {
                             stream = Some(map.next_value()?);
+                            continue;
+                        }
+                        NodeKey::Observed if observed.is_some() => {
+                            return Err(de::Error::duplicate_field("observed"));
+                        }
+                        NodeKey::Observed => {
+                            observed = Some(map.next_value::<Object<_>>()?.0);
                             continue;
                         }
                         NodeKey::Kernel => KindJson::Kernel(map.next_value::<Object<_>>()?.0),
@@ -530,7 +547,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for NodeJson<'a> {
                          `event_wait`, `mem_alloc`, `mem_free`, `child_graph` or `conditional`",
                     )
                 })?;
-                Ok(NodeJson { name: name.unwrap_or_default(), stream, kind })
+                Ok(NodeJson { name: name.unwrap_or_default(), stream, observed, kind })
             }
         }
         deserializer.deserialize_map(Members)

@@ -13,13 +13,13 @@ use super::default_launch;
 use super::expr::{OpText, OutputText};
 use super::value::{Address, DimJson, Name, Object, Ref, Text};
 use super::wire::{
-    ArgJson, BufferJson, ExprJson, HostJson, KernelJson, MemcpyJson, MemsetJson, Nothing, Operand,
-    PitchedJson, RoleJson, SlotJson, SpaceJson,
+    ArgJson, BufferJson, ExprJson, HostJson, KernelJson, MemcpyJson, MemsetJson, Nothing,
+    ObservedJson, Operand, PitchedJson, RoleJson, SlotJson, SpaceJson,
 };
 use crate::{
     Access, Arg, Buffer, BufferRole, ComputeGraph, Condition, Edge, EdgeData, EdgeKind, Expr,
-    KernelNode, KernelRef, LibraryKernel, Node, NodeKind, Pitched, Region, Slot, Space, Target,
-    View,
+    KernelNode, KernelRef, LibraryKernel, Node, NodeId, NodeKind, Pitched, Region, Slot, Space,
+    Target, View,
 };
 
 /// Writes `graph` in the format of the [module's page](super). The same graph gives the same text. O(graph).
@@ -91,7 +91,8 @@ impl Writer {
             self.rows(graph.slots(), indent, |out, slot| out.value(&slot_json(slot)));
         }
         self.member(&mut first, indent, "nodes");
-        self.rows(graph.nodes(), indent, |out, node| out.node(graph, node, indent + 4));
+        let ids: Vec<NodeId> = graph.node_ids().collect();
+        self.rows(&ids, indent, |out, id| out.node(graph, *id, indent + 4));
         self.member(&mut first, indent, "edges");
         let edges: Vec<Edge> = graph.edges().collect();
         self.rows(&edges, indent, |out, edge| out.value(&EdgeRow(*edge)));
@@ -129,7 +130,8 @@ impl Writer {
         self.push("]");
     }
 
-    fn node(&mut self, graph: &ComputeGraph, node: &Node, indent: usize) {
+    fn node(&mut self, graph: &ComputeGraph, id: NodeId, indent: usize) {
+        let node = graph.node(id);
         self.push("{");
         if !node.name.is_empty() {
             self.push("\"name\": ");
@@ -139,6 +141,14 @@ impl Writer {
         if let Some(stream) = node.stream {
             self.push("\"stream\": ");
             self.push(&stream.0.to_string());
+            self.push(", ");
+        }
+        if let Some(observed) = graph.observed(id) {
+            self.push("\"observed\": ");
+            let operands = observed.operands.iter();
+            let operands =
+                operands.map(|&(region, access)| Object(region_json(graph, region, access)));
+            self.value(&ObservedJson { trials: observed.trials, operands: operands.collect() });
             self.push(", ");
         }
         self.push("\"");

@@ -7,8 +7,8 @@ use phonograph_graph::{
     Access, Arg, BinaryOp, Buffer, BufferId, BufferRole, CompareOp, ComputeGraph, Condition,
     ConditionalKind, DType, Edge, EdgeData, EdgeKind, EventId, Expr, Extent, FusedKernel,
     GraphBuilder, HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir,
-    MemcpyNode, MemsetNode, Node, NodeId, NodeKind, Op, Pitched, ReduceOp, Region, Scalar, SlotId,
-    Space, StreamId, Target, UnaryOp, ValueId, View,
+    MemcpyNode, MemsetNode, Node, NodeId, NodeKind, Observed, Op, Pitched, ReduceOp, Region,
+    Scalar, SlotId, Space, StreamId, Target, UnaryOp, ValueId, View,
 };
 
 /// A graph with nodes of every kind, up to two levels of graphs inside.
@@ -381,6 +381,20 @@ impl Maker {
         let id = self.builder.add_node(Node { name: name.as_str().into(), kind, stream });
         if is_kernel {
             self.kernels.push(id);
+        }
+        let tells_nothing = match &self.builder.node(id).kind {
+            NodeKind::Kernel(kernel) => {
+                matches!(kernel.kernel, KernelRef::Named(_))
+                    && kernel.args.iter().all(|arg| arg.effect().is_none())
+            }
+            NodeKind::Host(host) => host.effects.is_empty(),
+            NodeKind::EventRecord(_) | NodeKind::EventWait(_) => true,
+            _ => false,
+        };
+        if tells_nothing && u.arbitrary()? {
+            let operands: Vec<_> =
+                (0..u.int_in_range(0..=2)?).map(|_| self.operand(u)).collect::<Result<_>>()?;
+            self.builder.observe(id, Observed::new(&operands, u.arbitrary()?));
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 
 use super::step::{Held, Step};
 use super::{Cause, Difference};
-use crate::graph::{Arg, KernelRef, NodeKind, Op, Scalar};
+use crate::graph::{Arg, BufferRole, KernelRef, NodeKind, Op, Scalar};
+use crate::runtime::pool::Place;
 
 /// Pairs the nodes in order.
 pub(super) fn compare(eager: &[Step], replay: &[Step]) -> Option<Difference> {
@@ -38,11 +39,11 @@ fn pair(eager: &Step, replay: &Step, next: Option<&Step>) -> Option<Difference> 
             return Some(difference(replay, cause, Some((captured.0.clone(), None))));
         }
     }
-    let found = differing(eager, &eager.before, replay, &replay.before);
-    if let Some(place) = found {
-        return Some(difference(replay, Cause::UnrecordedWrite, Some(place)));
+    if let Some((place, staged)) = differing(eager, &eager.before, replay, &replay.before) {
+        let cause = if staged { Cause::FrozenContents } else { Cause::UnrecordedWrite };
+        return Some(difference(replay, cause, Some(place)));
     }
-    let place = differing(eager, &eager.after, replay, &replay.after)?;
+    let (place, _) = differing(eager, &eager.after, replay, &replay.after)?;
     let scalars = scalars(eager).into_iter().zip(scalars(replay));
     let frozen = scalars.enumerate().find(|(_, (e, r))| e != r);
     let cause = match frozen {
@@ -52,9 +53,10 @@ fn pair(eager: &Step, replay: &Step, next: Option<&Step>) -> Option<Difference> 
     Some(difference(replay, cause, Some(place)))
 }
 
-type Place = (String, Option<u64>);
+/// A buffer and a byte of it.
+type Shown = (String, Option<u64>);
 
-fn difference(step: &Step, cause: Cause, place: Option<Place>) -> Difference {
+fn difference(step: &Step, cause: Cause, place: Option<Shown>) -> Difference {
     let name = step.program.graph().node(step.node).name.to_string();
     let (buffer, byte) = place.unzip();
     Difference { node: step.node, name, cause, buffer, byte: byte.flatten() }
@@ -107,21 +109,29 @@ fn scalars(step: &Step) -> Vec<Scalar> {
     arguments.chain(constants).collect()
 }
 
-/// The operands: name, and identity of the memory with the part, or nothing but the part for scratch.
+/// The operands: name, and identity of the memory with the part, or nothing but the part for scratch and for contents that
+/// the graph brings along, which every recording has in memory of its own.
 fn operands(step: &Step) -> Vec<(String, Option<u64>, u64, u64)> {
     let graph = step.program.graph();
     let operands = graph.operands(step.node);
     let of = operands.iter().map(|(region, _)| {
         let declared = graph.buffer(region.buffer);
-        let external = declared.role == crate::graph::BufferRole::External;
-        let key = step.program.memory(region.buffer).filter(|_| external).map(|b| b.key().0);
+        let external = declared.role == BufferRole::External;
+        let memory = step.program.memory(region.buffer).filter(|_| external);
+        let key = memory.filter(|memory| memory.place() == Place::Device).map(|b| b.key().0);
         (declared.name.to_string(), key, region.offset, region.bytes)
     });
     of.collect()
 }
 
-/// Where what the operands hold differs first. They are paired in the order in which the nodes name them.
-fn differing(eager: &Step, executed: &[Held], replay: &Step, captured: &[Held]) -> Option<Place> {
+/// Where what the operands hold differs first, and whether the graph has brought it along. They are paired in the order in
+/// which the nodes name them.
+fn differing(
+    eager: &Step,
+    executed: &[Held],
+    replay: &Step,
+    captured: &[Held],
+) -> Option<(Shown, bool)> {
     let (e, r) = (eager.program.graph(), replay.program.graph());
     let pairs = e.operands(eager.node).into_iter().zip(r.operands(replay.node));
     for ((of_e, _), (of_r, _)) in pairs {
@@ -137,7 +147,9 @@ fn differing(eager: &Step, executed: &[Held], replay: &Step, captured: &[Held]) 
         };
         if let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) {
             let name = r.buffer(of_r.buffer).name.to_string();
-            return Some((name, Some(of_r.offset + at as u64)));
+            let memory = replay.program.memory(of_r.buffer);
+            let staged = memory.is_some_and(|memory| memory.place() == Place::Host);
+            return Some(((name, Some(of_r.offset + at as u64)), staged));
         }
     }
     None

@@ -21,7 +21,7 @@ use crate::issue::Issue;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::recorder::OpRecorder;
-use crate::runtime::streams::Slot;
+use crate::runtime::streams::{Slot, Waiting};
 use crate::{Error, Result};
 
 /// Why a node of a replay differs.
@@ -36,6 +36,8 @@ pub enum Cause {
         /// What the replay used.
         captured: Scalar,
     },
+    /// Contents of the host's that the graph has baked are others by now.
+    FrozenContents,
     /// The graph works on other memory, or another part, than the program does by now.
     OtherMemory {
         /// The buffer that the program names there.
@@ -64,6 +66,9 @@ impl fmt::Display for Cause {
             Cause::FrozenScalar { index, executed, captured } => write!(
                 f,
                 "scalar {index} is {captured} in the replay, the program gives {executed}; make it a slot, or set it"
+            ),
+            Cause::FrozenContents => f.write_str(
+                "it writes contents that were baked, the program has others by now; update them before the launch",
             ),
             Cause::OtherMemory { executed } => {
                 write!(f, "the program uses other memory by now ({executed}); capture again")
@@ -165,8 +170,8 @@ pub(crate) fn audit(
     let one_by_one = contents(stream, buffers)?;
     restore(stream, buffers, &start)?;
     let run = stream.run();
-    run.0.launch_with(&sealed.graph, values)?;
-    run.sync()?;
+    run.launch(&sealed.graph, values)?;
+    run.sync(Waiting::Attentive)?;
     let together = contents(stream, buffers)?;
     let first = compare::compare(&eager, &replay).or_else(|| {
         let pairs = one_by_one.iter().zip(&together);

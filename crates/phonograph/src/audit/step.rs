@@ -8,7 +8,7 @@ use crate::graph::{
     BufferId, BufferRole, ComputeGraph, GraphBuilder, NodeId, Scalar, Schedule, SlotId,
 };
 use crate::recorder::Recorded;
-use crate::runtime::streams::{Adopted, Buffer};
+use crate::runtime::streams::{Adopted, Buffer, Waiting};
 
 /// The contents of a buffer.
 pub(super) struct Held {
@@ -46,7 +46,7 @@ impl Program {
         }
         for (declared, place) in graph.buffers().iter().zip(&mut memory) {
             if declared.role == BufferRole::Internal {
-                *place = Some(run.0.alloc(&declared.name, declared.bytes)?);
+                *place = Some(run.alloc(&declared.name, declared.bytes)?);
             }
         }
         let mut all: Vec<Scalar> = graph.slots().iter().map(|slot| slot.default).collect();
@@ -97,15 +97,15 @@ impl Program {
         let before = contents(stream, &bound)?;
         let schedule = Schedule::sequential(&one);
         // Its slots have their values as defaults, and nobody sets them.
-        let one = run.0.adopt(&Adopted {
+        let one = run.adopt(&Adopted {
             graph: &one,
             schedule: &schedule,
             buffers: &bound,
             slots: &[],
             registry: &self.recorded.registry,
         })?;
-        run.0.launch(&one)?;
-        run.sync()?;
+        run.launch(&one, &[])?;
+        run.sync(Waiting::Attentive)?;
         Ok(Step { program: self.clone(), node, before, after: contents(stream, &bound)? })
     }
 }
@@ -114,7 +114,7 @@ impl Program {
 pub(super) fn contents(stream: &Stream, of: &[(BufferId, Buffer)]) -> Result<Vec<Held>> {
     let run = stream.run();
     let read = |(id, buffer): &(BufferId, Buffer)| -> Result<Held> {
-        Ok(Held { buffer: *id, bytes: run.0.read(buffer)? })
+        Ok(Held { buffer: *id, bytes: run.read(buffer)? })
     };
     of.iter().map(read).collect()
 }
@@ -123,7 +123,7 @@ pub(super) fn contents(stream: &Stream, of: &[(BufferId, Buffer)]) -> Result<Vec
 pub(super) fn restore(stream: &Stream, to: &[(BufferId, Buffer)], held: &[Held]) -> Result<()> {
     let run = stream.run();
     for ((_, buffer), held) in to.iter().zip(held) {
-        run.0.write(buffer, &held.bytes)?;
+        run.write(buffer, &held.bytes)?;
     }
-    run.sync()
+    run.sync(Waiting::Attentive)
 }

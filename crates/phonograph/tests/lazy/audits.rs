@@ -85,6 +85,22 @@ fn a_write_that_was_not_recorded_is_found() {
 }
 
 #[test]
+fn contents_that_were_baked_are_told_from_the_same_contents_again() {
+    let device = device();
+    let stream = device.stream(0);
+    let mut y = four(&stream, 1.0);
+    let graph = api::store(vec![2.0; 4], &mut y).graph_on(&stream).unwrap();
+    let mut audit = |now: f32| {
+        let stored =
+            |to: &phonograph::audit::Auditor<'_>| to.issue(api::store(vec![now; 4], &mut y));
+        graph.launch().audit(&stream, stored).unwrap()
+    };
+    assert_eq!(audit(2.0), Audit { executed: 1, captured: 1, first: None });
+    let first = audit(3.0).first.unwrap();
+    assert_eq!((&*first.name, first.cause), ("store", Cause::FrozenContents));
+}
+
+#[test]
 fn a_function_with_a_state_of_its_own_is_found() {
     let device = device();
     let stream = device.stream(0);

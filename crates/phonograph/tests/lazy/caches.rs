@@ -82,9 +82,9 @@ fn what_was_used_longest_ago_makes_room_and_lives_while_somebody_has_it() {
         graph.launch().sync_on(graph.stream()).unwrap();
         assert_eq!(value_of(y), 6.0);
     }
-    assert_eq!(device.shared().report().graphs, 3);
+    assert_eq!(device.report().graphs, 3);
     drop(held);
-    assert_eq!(device.shared().report().graphs, 2);
+    assert_eq!(device.report().graphs, 2);
     let stats = cache.stats();
     assert_eq!((stats.evictions, stats.entries, stats.bytes), (1, 2, 300));
     // Larger than the budget all by itself: kept, alone.

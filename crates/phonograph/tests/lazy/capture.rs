@@ -22,7 +22,7 @@ fn capture_consumes_its_op_once_and_executes_nothing() {
     assert_eq!(built.load(Ordering::Relaxed), 1);
     assert_eq!(value_of(&y), 1.0);
     assert_eq!(graph.graph().node_count(), 1);
-    assert_eq!(device.shared().report().graphs, 1, "instantiated at once");
+    assert_eq!(device.report().graphs, 1, "instantiated at once");
     graph.launch().sync_on(&stream).unwrap();
     assert_eq!((built.load(Ordering::Relaxed), value_of(&y)), (1, 6.0));
 }

@@ -147,7 +147,7 @@ fn zip_arms_record_as_parallel_branches_and_replay_as_they_would_execute() {
 #[test]
 fn random_programs_replay_as_they_execute() {
     arbtest::arbtest(|u| {
-        let device = Device::cpu(2).unwrap();
+        let device = device();
         let stream = device.stream(0);
         let ops: Vec<(u8, usize, usize)> = (0..u.int_in_range(1..=12)?)
             .map(|_| Ok((u.int_in_range(0..=4)?, u.int_in_range(0..=3)?, u.int_in_range(0..=3)?)))

@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use phonograph::prelude::*;
+use phonograph_cuda::{Cuda, CudaBackend};
 
 kernel! {
     /// y ← y + by
@@ -21,8 +22,18 @@ kernel! {
     pub fn triple(y: &mut [f32]) |e| { y = y * e.f32(3.0); }
 }
 
+/// A device: the CPU, or what `PHONOGRAPH_DEVICE` names.
 pub fn device() -> Device {
-    Device::cpu(2).unwrap()
+    match std::env::var("PHONOGRAPH_DEVICE").as_deref() {
+        Err(_) | Ok("cpu") => Device::cpu(2).unwrap(),
+        Ok("cuda") => {
+            // The first is kept, and the device's context with it: to make one anew takes longer than a test.
+            static KEPT: OnceLock<Cuda> = OnceLock::new();
+            KEPT.get_or_init(|| Cuda::new().unwrap());
+            Device::on(CudaBackend::new(Cuda::new().unwrap()), 4).unwrap()
+        }
+        Ok(other) => panic!("no device is called {other}"),
+    }
 }
 
 /// A tensor of four, all of one value.

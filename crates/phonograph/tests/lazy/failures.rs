@@ -10,13 +10,13 @@ use crate::common::*;
 /// The stream serves, nothing of the capture is left, and the lock is free.
 #[track_caller]
 fn usable(device: &Device, y: &mut Tensor<f32>) {
-    assert_eq!(device.shared().report().graphs, 0);
+    assert_eq!(device.report().graphs, 0);
     let stream = device.stream(0);
     let before = value_of(y);
     let graph = add(1.0, &mut *y).map(drop).graph_on(&stream).unwrap();
     graph.launch().sync_on(&stream).unwrap();
     drop(graph);
-    assert_eq!((value_of(y), device.shared().report().graphs), (before + 1.0, 0));
+    assert_eq!((value_of(y), device.report().graphs), (before + 1.0, 0));
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -79,9 +79,8 @@ fn a_failed_instantiation_destroys_everything_made() {
     let device = device();
     let stream = device.stream(0);
     let mut y = four(&stream, 1.0);
-    let held = || -> u64 {
-        device.shared().report().classes.iter().map(|(_, class)| class.held_bytes).sum()
-    };
+    let held =
+        || -> u64 { device.report().classes.iter().map(|(_, class)| class.held_bytes).sum() };
     let before = held();
     let op = api::ones::<f32>([1000]).then(|x| {
         with_context(move |cx| {

@@ -8,7 +8,7 @@ use phonograph::prelude::*;
 use crate::common::*;
 
 fn held_bytes(device: &Device) -> u64 {
-    device.shared().report().classes.iter().map(|(_, class)| class.held_bytes).sum()
+    device.report().classes.iter().map(|(_, class)| class.held_bytes).sum()
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn a_launch_outlives_its_graph_and_the_last_owner_destroys_once() {
         move || first.sync_on(&stream)
     });
     there.join().unwrap().unwrap();
-    assert_eq!((device.shared().report().graphs, dropped.load(Ordering::Relaxed)), (1, 0));
+    assert_eq!((device.report().graphs, dropped.load(Ordering::Relaxed)), (1, 0));
     second.sync_on(&stream).unwrap();
     assert_eq!(value_of(&y), 2.0);
-    assert_eq!((device.shared().report().graphs, dropped.load(Ordering::Relaxed)), (0, 1));
+    assert_eq!((device.report().graphs, dropped.load(Ordering::Relaxed)), (0, 1));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn host_functions_are_owned_by_the_graph_and_run_on_every_replay_in_order() {
     assert_eq!(*seen.lock().unwrap(), [2.0, 4.0]);
     assert_eq!(value_of(&y), 6.0);
     drop(graph);
-    assert_eq!(device.shared().report().graphs, 0);
+    assert_eq!(device.report().graphs, 0);
     assert_eq!(Arc::strong_count(&seen), 1, "the graph has let its functions go");
 }
 

@@ -53,42 +53,56 @@ pub fn lifetimes(graph: &ComputeGraph) -> Vec<Lifetime> {
             }
         }
     }
-    // Neighbours, and the outermost with everyone.
     let mut pairs = Vec::new();
     for users in &users {
-        let Some((&first, &last)) = users.first().zip(users.last()) else { continue };
-        pairs.extend(users.windows(2).map(|pair| (pair[0], pair[1])));
-        pairs.extend(users.iter().skip(2).map(|&user| (first, user)));
-        pairs.extend(users.iter().rev().skip(2).map(|&user| (user, last)));
+        pairs.extend(asked(users.len()).map(|(a, b)| (users[a], users[b])));
     }
-    let answers = ordered(graph, &pairs, By::Start);
-    let mut answers = answers.into_iter();
+    let mut answers = ordered(graph, &pairs, By::Start).into_iter();
     let mut lives = Vec::with_capacity(users.len());
     let mut open = Vec::new();
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for (index, users) in users.iter().enumerate() {
         let count = users.len();
-        let (mut starts, mut ends) = (vec![true; count], vec![true; count]);
-        let mut settle = |a: usize, b: usize, answers: &mut dyn Iterator<Item = bool>| {
+        for flags in [&mut starts, &mut ends] {
+            flags.clear();
+            flags.resize(count, true);
+        }
+        for (a, b) in asked(count) {
             if answers.next() == Some(true) {
                 (ends[a], starts[b]) = (false, false);
             }
-        };
-        (1..count).for_each(|at| settle(at - 1, at, &mut answers));
-        (2..count).for_each(|at| settle(0, at, &mut answers));
-        (0..count.saturating_sub(2)).rev().for_each(|at| settle(at, count - 1, &mut answers));
+        }
         let those = |flags: &[bool]| {
             users.iter().zip(flags).filter(|(_, flag)| **flag).map(|(&user, _)| user).collect()
         };
         let mut life = Lifetime { first: those(&starts), last: those(&ends), bounded: false };
         let rest = life.first.len().max(life.last.len());
         life.bounded = rest > MOST;
-        if rest > 1 && !life.bounded {
+        if !life.bounded && (is_open(&starts) || is_open(&ends)) {
             open.push(BufferId::from_index(index));
         }
         lives.push(life);
     }
     compare(graph, &position, &mut lives, &open);
     lives
+}
+
+/// Places of users that are asked about first: neighbours, and the outermost with everyone.
+fn asked(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    let neighbours = (1..count).map(|at| (at - 1, at));
+    let with_first = (2..count).map(|at| (0, at));
+    let with_last = (1..count.saturating_sub(2)).map(move |at| (at, count - 1));
+    neighbours.chain(with_first).chain(with_last)
+}
+
+/// Whether two of the users that are left have not been asked about yet.
+fn is_open(left: &[bool]) -> bool {
+    let places: SmallVec<[usize; 4]> = (0..left.len()).filter(|&at| left[at]).collect();
+    match places[..] {
+        [] | [_] => false,
+        [a, b] => a > 0 && b + 1 < left.len() && a + 1 < b,
+        _ => true,
+    }
 }
 
 /// Compares what is left pair by pair: a first user with all that might come before it, a last one with all after it.

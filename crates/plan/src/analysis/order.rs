@@ -12,7 +12,7 @@
 //! and V. Koubek, MFCS 1979, in blocked and sparse form.)
 
 use fixedbitset::FixedBitSet;
-use phonograph_graph::{ComputeGraph, NodeId};
+use phonograph_graph::{ComputeGraph, Edge, NodeId};
 
 /// What must have come before a node: everything complete when it starts, or when its grid-dependency wait returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +41,24 @@ pub enum By {
 /// If an id is not of the graph.
 pub fn ordered(graph: &ComputeGraph, pairs: &[(NodeId, NodeId)], by: By) -> Vec<bool> {
     let position = positions(graph);
-    let asked = (0u32..).zip(pairs).filter_map(|(tag, &(from, to))| {
-        let (from, to) = (position[from.index()], position[to.index()]);
-        (from < to).then_some(Query { from, to, tag, by, around: false })
-    });
     let mut found = vec![false; pairs.len()];
-    answer(graph, &position, asked.collect(), |tag| found[tag as usize] = true);
+    let mut asked = Vec::new();
+    for (tag, &(from, to)) in (0u32..).zip(pairs) {
+        found[tag as usize] = has_edge(graph, from, to, by);
+        let (from, to) = (position[from.index()], position[to.index()]);
+        if from < to && !found[tag as usize] {
+            asked.push(Query { from, to, tag, by, around: false });
+        }
+    }
+    answer(graph, &position, asked, |tag| found[tag as usize] = true);
     found
+}
+
+/// Whether an edge says so already, where a look at the edges is less than a sweep.
+fn has_edge(graph: &ComputeGraph, from: NodeId, to: NodeId, by: By) -> bool {
+    const MOST: usize = 16;
+    let says = |edge: Edge| edge.from == from && (by == By::Wait || edge.data.is_full());
+    graph.incoming(to).take(MOST).any(says)
 }
 
 /// Place of each node in the topological order, by id.

@@ -13,6 +13,7 @@ use phonograph_graph::{ComputeGraph, NodeId};
 
 use super::FusionOptions;
 use super::group::{Group, Limits};
+use super::renumber::Seen;
 use crate::passes::{Left, Reason};
 
 /// Passes, forwards and backwards in turn.
@@ -45,7 +46,8 @@ pub(super) struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     /// Each node that may be merged in a group of its own.
-    pub fn new(graph: &'a ComputeGraph, users: &'a [u32], options: &FusionOptions) -> Self {
+    pub fn new(seen: &Seen<'a>, users: &'a [u32], options: &FusionOptions) -> Self {
+        let graph = seen.graph;
         let count = graph.node_count();
         let mut apart = vec![false; count];
         if graph.has_weak_edges() {
@@ -58,13 +60,13 @@ impl<'a> Groups<'a> {
         let mut groups = Vec::with_capacity(count);
         let mut anchors = Vec::new();
         for node in graph.node_ids() {
-            let mut group = Group::of(graph, node, users);
+            let mut group = Group::of(seen, node, users);
             if group.is_some() && apart[node.index()] {
                 reasons[node.index()] = Some(Reason::WeakEdge);
                 group = None;
             }
             if options.library && !apart[node.index()] {
-                anchors.extend(Group::of_library(graph, node, users).map(|group| (node, group)));
+                anchors.extend(Group::of_library(seen, node, users).map(|group| (node, group)));
             }
             groups.push(group.map(Box::new));
         }
@@ -139,11 +141,22 @@ impl<'a> Groups<'a> {
         self.groups.iter().flatten().filter(|group| group.members.len() > 1).map(|group| &**group)
     }
 
-    /// Nodes that could be merged and depend on another such node, but were not merged with it.
-    pub fn left(&self) -> Vec<Left> {
+    /// The group of several nodes that a node is in.
+    pub fn of(&self, node: NodeId) -> Option<&Group> {
+        let group = self.groups[self.group_of[node.index()] as usize].as_deref();
+        group.filter(|group| group.members.len() > 1)
+    }
+
+    /// Nodes that could be merged and depend on another such node, but were not merged with it; `known` reasons say more
+    /// than what was found here.
+    pub fn left(&self, known: &[(NodeId, Reason)]) -> Vec<Left> {
+        let mut reasons = self.reasons.clone();
+        for &(node, why) in known {
+            reasons[node.index()] = Some(why);
+        }
         let mut left = Vec::new();
         for node in self.graph.node_ids() {
-            let Some(why) = self.reasons[node.index()] else { continue };
+            let Some(why) = reasons[node.index()] else { continue };
             let alone = match &self.groups[self.group_of[node.index()] as usize] {
                 Some(group) => group.members.len() == 1,
                 None => true,

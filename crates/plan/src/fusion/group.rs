@@ -8,10 +8,11 @@ use std::cmp::Ordering;
 
 use phonograph_graph::{
     Access, Arg, BufferId, BufferRole, ComputeGraph, Expr, KernelNode, KernelRef, LibraryKernel,
-    MAX_FUSED_OPERANDS, NodeId, NodeKind, Shape, View,
+    MAX_FUSED_OPERANDS, NodeId, Shape, View,
 };
 use smallvec::SmallVec;
 
+use super::renumber::Seen;
 use crate::passes::Reason;
 
 /// Limits of what a group may grow to; see [`FusionOptions`](super::FusionOptions).
@@ -85,20 +86,17 @@ pub(super) fn views(kernel: &KernelNode) -> impl DoubleEndedIterator<Item = (Vie
     })
 }
 
-/// The expression of an elementwise node that planners may merge.
-pub(super) fn elementwise(graph: &ComputeGraph, node: NodeId) -> Option<(&KernelNode, &Expr)> {
-    match &graph.node(node).kind {
-        NodeKind::Kernel(kernel) if kernel.fusible => match &kernel.kernel {
-            KernelRef::Elementwise(expr) => Some((kernel, expr)),
-            _ => None,
-        },
+/// An elementwise kernel, with its expression.
+pub(super) fn expression(kernel: &KernelNode) -> Option<(&KernelNode, &Expr)> {
+    match &kernel.kernel {
+        KernelRef::Elementwise(expr) => Some((kernel, expr)),
         _ => None,
     }
 }
 
 /// The reduction or matrix product that planners may merge with what is around it.
-fn library(graph: &ComputeGraph, node: NodeId) -> Option<(&KernelNode, Anchor)> {
-    let kernel = graph.node(node).kernel().filter(|kernel| kernel.fusible)?;
+fn library<'a>(seen: &'a Seen, node: NodeId) -> Option<(&'a KernelNode, Anchor)> {
+    let kernel = seen.kernel(node)?;
     let KernelRef::Library(library) = kernel.kernel else { return None };
     let fits = matches!(library, LibraryKernel::Reduce { .. } | LibraryKernel::MatMul);
     let mut views = views(kernel).filter(|_| fits).map(|(view, _)| view);
@@ -108,17 +106,17 @@ fn library(graph: &ComputeGraph, node: NodeId) -> Option<(&KernelNode, Anchor)> 
 
 impl Group {
     /// The group of one node; `None` for nodes that are not elementwise or not to be merged.
-    pub fn of(graph: &ComputeGraph, node: NodeId, users: &[u32]) -> Option<Self> {
-        let (kernel, expr) = elementwise(graph, node)?;
+    pub fn of(seen: &Seen, node: NodeId, users: &[u32]) -> Option<Self> {
+        let (kernel, expr) = seen.elementwise(node)?;
         let size =
             expr.ops().len() + expr.inputs().len() + expr.params().len() + expr.outputs().len();
-        Some(Self::of_kernel(graph, node, users, kernel, None, size))
+        Some(Self::of_kernel(seen.graph, node, users, kernel, None, size))
     }
 
     /// The group of one reduction or matrix product.
-    pub fn of_library(graph: &ComputeGraph, node: NodeId, users: &[u32]) -> Option<Self> {
-        let (kernel, anchor) = library(graph, node)?;
-        Some(Self::of_kernel(graph, node, users, kernel, Some(Box::new(anchor)), 0))
+    pub fn of_library(seen: &Seen, node: NodeId, users: &[u32]) -> Option<Self> {
+        let (kernel, anchor) = library(seen, node)?;
+        Some(Self::of_kernel(seen.graph, node, users, kernel, Some(Box::new(anchor)), 0))
     }
 
     fn of_kernel(

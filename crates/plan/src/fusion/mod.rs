@@ -5,9 +5,11 @@
 //! what a group hands over inside is not stored, where the buffer is the graph's own and nobody outside reads it.
 //!
 //! What is merged:
-//! - Kernels over one index space that follow one another, through the same views. A kernel whose readers all see its result
-//!   transposed or reshaped goes through its elements as they do (see `renumber`). One that sees the same bytes
-//!   otherwise (shifted, repeated, gathered) needs all elements first, so it stays.
+//! - Kernels over one index space that follow one another, through the same views; other operands may be repeated along any axis.
+//!   A kernel whose readers all see its result transposed or reshaped goes through its elements as they do (see
+//!   `renumber`), and one whose result they repeat is computed anew for each of their elements, where that is little
+//!   work (see `repeat` for the rule). One that sees the same bytes otherwise (shifted, gathered) needs all elements
+//!   first, so it stays.
 //! - A reduction with the kernels that compute what it reads, where rows lie together in memory, and a reduction or matrix
 //!   product with what is done to its result, element by element: one [`FusedKernel`].
 //! - Convex groups only: no path leaves a group and comes back, through edges of any kind (see `find`).
@@ -27,6 +29,7 @@ mod compose;
 mod find;
 mod group;
 mod renumber;
+mod repeat;
 
 use phonograph_graph::{
     Access, Arg, BufferId, BufferRole, ComputeGraph, FusedKernel, KernelNode, KernelRef,
@@ -38,12 +41,16 @@ use crate::analysis::{Outlasts, outlasting, raced_buffers};
 use crate::passes::{Change, PassError, PassReport, Rewritten, on_every_graph};
 use compose::Composer;
 use find::Groups;
-use group::{Group, elementwise};
+use group::Group;
+use renumber::Seen;
+use repeat::Repeats;
 
 /// The longest name of a merged kernel, in bytes, that lists the names of its parts.
 const NAME_BYTES: usize = 60;
 /// Users of a buffer that are asked whether they read what a group stored, at most.
 const MOST_USERS: usize = 64;
+/// How often groups are sought anew because of results that turned out to be needed in memory, until none is repeated.
+const MOST_ROUNDS: u32 = 3;
 
 /// What fusion may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +64,10 @@ pub struct FusionOptions {
     pub library: bool,
     /// Kernels that do not depend on one another are merged up to this many elements; 0 for never.
     pub independent_elements: u64,
+    /// Operations that may be done more often than once to compute a result anew for every element of a reader that sees
+    /// it repeated, instead of by a kernel of its own; 0 for never. As many as are set take a core less than half a microsecond. On a
+    /// GPU, where memory is what large kernels wait for, millions cost less than a launch.
+    pub repeated_ops: u64,
 }
 
 impl Default for FusionOptions {
@@ -66,6 +77,7 @@ impl Default for FusionOptions {
             max_operands: 32,
             library: true,
             independent_elements: 4096,
+            repeated_ops: 4096,
         }
     }
 }
@@ -100,22 +112,40 @@ pub fn fuse(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
 
 fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, PassError> {
     let uses = Uses::new(graph);
-    let plain = grouped(graph, &uses, options);
-    // Kernels that go another way for their readers may lose their producers: not everywhere is that a gain.
-    let other = renumber::renumbered(graph, &uses);
-    let renumbered = other.as_ref().map(|other| (grouped(other, &uses, options), other));
-    let better = renumbered.filter(|(groups, _)| merges(groups) > merges(&plain));
-    let (groups, seen) = better.unwrap_or((plain, graph));
+    let as_is = Seen::as_is(graph);
+    let plain = grouped(&as_is, &uses, options);
+    let mut forced = FxHashSet::default();
+    let repeats = Repeats::new(graph, &uses, options.repeated_ops, &forced);
+    let mut as_read = Seen::as_read(graph, &uses, &repeats);
     let mut report = PassReport::new("fuse");
-    report.left = groups.left();
-    if groups.found().next().is_none() {
+    if as_read.is_as_is() && plain.found().next().is_none() {
+        report.left = plain.left(&as_read.refused);
         return Ok(Rewritten::unchanged(graph, report));
     }
     let stored = Stored { uses: &uses, raced: raced_buffers(graph) };
+    let mut regrouped = grouped(&as_read, &uses, options);
+    for round in 1.. {
+        let needed = needed_in_memory(&regrouped, &as_read, &stored);
+        if needed.is_empty() {
+            break;
+        }
+        forced.extend(needed);
+        let most = if round < MOST_ROUNDS { options.repeated_ops } else { 0 };
+        as_read = Seen::as_read(graph, &uses, &Repeats::new(graph, &uses, most, &forced));
+        regrouped = grouped(&as_read, &uses, options);
+    }
+    // Kernels that go another way for their readers may lose their producers: not everywhere is that a gain.
+    let (groups, seen) = match merges(&regrouped) > merges(&plain) {
+        true => (regrouped, &as_read),
+        false => (plain, &as_is),
+    };
+    report.left = groups.left(&as_read.refused);
+    if groups.found().next().is_none() {
+        return Ok(Rewritten::unchanged(graph, report));
+    }
     let mut rebuild = Rebuild::new(graph);
     for group in groups.found() {
-        let mut members = group.members.clone();
-        members.sort_unstable_by_key(|member| uses.place[member.index()]);
+        let members = uses.in_order(group);
         let Some(&into) = members.last() else { continue };
         rebuild.replace(into, merged(seen, &stored, &members, group));
         for &member in &members[..members.len() - 1] {
@@ -132,8 +162,8 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
     Ok(Rewritten { graph, image, report })
 }
 
-fn grouped<'a>(graph: &'a ComputeGraph, uses: &'a Uses, options: &FusionOptions) -> Groups<'a> {
-    let mut groups = Groups::new(graph, &uses.counts, options);
+fn grouped<'a>(seen: &Seen<'a>, uses: &'a Uses, options: &FusionOptions) -> Groups<'a> {
+    let mut groups = Groups::new(seen, &uses.counts, options);
     groups.merge_dependent();
     if options.library {
         groups.merge_library();
@@ -144,16 +174,37 @@ fn grouped<'a>(graph: &'a ComputeGraph, uses: &'a Uses, options: &FusionOptions)
     groups
 }
 
+/// Members of groups that go through elements several times although somebody needs their result in memory.
+fn needed_in_memory(groups: &Groups, seen: &Seen, stored: &Stored) -> Vec<NodeId> {
+    let mut needed = Vec::new();
+    for &node in &seen.repeating {
+        let Some(group) = groups.of(node) else { continue };
+        let members = stored.uses.in_order(group);
+        let results = seen.kernel(node).into_iter().flat_map(group::views);
+        let results = results.filter(|(_, stored)| *stored).map(|(view, _)| view);
+        let within = |view: &View| {
+            let mut readers = stored.uses.after(node, view).peekable();
+            let all = readers.peek().is_some() && readers.all(|user| group.members.contains(&user));
+            all && !stored.is_read_after(view, &members)
+        };
+        if !results.into_iter().all(|view| within(&view)) {
+            needed.push(node);
+        }
+    }
+    needed
+}
+
 /// How many kernels go into others.
 fn merges(groups: &Groups) -> usize {
     groups.found().map(|group| group.members.len() - 1).sum()
 }
 
 /// The node that does the work of all members, which are in topological order.
-fn merged(graph: &ComputeGraph, stored: &Stored, members: &[NodeId], group: &Group) -> Node {
+fn merged(seen: &Seen, stored: &Stored, members: &[NodeId], group: &Group) -> Node {
+    let graph = seen.graph;
     let compose = |mut composer: Composer, part: &[NodeId], hand_over: Option<View>| {
         for &member in part {
-            let Some((kernel, expr)) = elementwise(graph, member) else { continue };
+            let Some((kernel, expr)) = seen.elementwise(member) else { continue };
             let (views, params): (Vec<Arg>, Vec<Arg>) =
                 kernel.args.iter().copied().partition(|arg| matches!(arg, Arg::View(..)));
             composer.append(expr, &views.iter().filter_map(view_of).collect::<Vec<_>>(), &params);
@@ -169,7 +220,7 @@ fn merged(graph: &ComputeGraph, stored: &Stored, members: &[NodeId], group: &Gro
         None => {
             let all = compose(Composer::default(), members, None);
             let kernel = KernelRef::Elementwise(all.expr.into());
-            (kernel, all.inputs, all.outputs, all.params, members[0])
+            (kernel, all.inputs, all.outputs, all.params, members[members.len() - 1])
         }
         Some(anchor) => {
             let is_after = |member: &NodeId| anchor.after.contains(member);
@@ -282,14 +333,21 @@ impl Uses {
         Self { counts, place, starts, all, outlasting: outlasting(graph) }
     }
 
+    /// The members of a group in topological order.
+    fn in_order(&self, group: &Group) -> Vec<NodeId> {
+        let mut members = group.members.clone();
+        members.sort_unstable_by_key(|member| self.place[member.index()]);
+        members
+    }
+
     /// Who touches a node's result after it, each as often as it does; nobody if others may see it, too.
     fn after(&self, node: NodeId, result: &View) -> impl Iterator<Item = NodeId> + '_ {
         let buffer = result.buffer.index();
         let scratch = self.outlasting[buffer].is_none();
-        let range = self.starts[buffer] as usize..self.starts[buffer + 1] as usize;
-        let place = self.place[node.index()];
-        let uses = self.all[range].iter().filter(move |_| scratch).map(|u| u.node);
-        uses.filter(move |user| self.place[user.index()] > place)
+        let uses = &self.all[self.starts[buffer] as usize..self.starts[buffer + 1] as usize];
+        let place = |node: NodeId| self.place[node.index()];
+        let before = uses.partition_point(|u| place(u.node) <= place(node));
+        uses[before..].iter().filter(move |_| scratch).map(|u| u.node)
     }
 }
 

@@ -1,89 +1,106 @@
 //! The same elements in another order: a kernel is seen as one over its reader's index space, so that both can become one.
 //!
-//! In: a graph. Out: the graph with kernels over other shapes, for fusion to look at; nothing is run as it stands there. An elementwise
+//! In: a graph. Out: kernels over other shapes, for fusion to look at; nothing is run as it stands there. An elementwise
 //! kernel does not care in which order it goes through its elements. If all readers of its result see it through one other
 //! view that names each element once as well (transposed, reshaped, with other axes of one element), the kernel can go
 //! through its elements as they do: each axis of theirs is made of whole parts of its own axes, and every operand is
 //! seen along these parts, if that takes one stride an axis. Readers come first, so a chain follows its end.
 //!
-//! Not where a reader repeats elements: computing them again costs more than storing them. O(nodes + operands).
+//! Where readers repeat elements the kernel would compute them several times: [`Repeats`] says whether it may. Such a kernel can
+//! only be part of one that does not store its result. O(nodes + operands).
 
-use phonograph_graph::{
-    Arg, ComputeGraph, Expr, KernelNode, KernelRef, Node, NodeId, NodeKind, Op, Rebuild, Scalar,
-    View,
-};
+use phonograph_graph::{Arg, ComputeGraph, Expr, KernelNode, KernelRef, NodeId, Op, Scalar, View};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::Uses;
-use super::group::views;
+use super::group::{expression, views};
+use super::repeat::Repeats;
+use crate::passes::Reason;
 
 /// Readers of a result that are asked how they see it, at most.
 const MOST_READERS: usize = 8;
 
-/// The graph as readers see it; `None` if no kernel goes another way for them.
-pub(super) fn renumbered(graph: &ComputeGraph, uses: &Uses) -> Option<ComputeGraph> {
-    let mut other: Vec<Option<KernelNode>> = Vec::new();
-    for &node in graph.topological_order().iter().rev() {
-        let Some(kernel) = graph.node(node).kernel().filter(|kernel| kernel.fusible) else {
-            continue;
-        };
-        let KernelRef::Elementwise(expr) = &kernel.kernel else { continue };
-        let seen = |node: NodeId| -> Option<&KernelNode> {
-            let own = graph.node(node).kernel().filter(|kernel| kernel.fusible)?;
-            Some(other.get(node.index()).and_then(Option::as_ref).unwrap_or(own))
-        };
-        let results = views(kernel).filter(|(_, stored)| *stored).map(|(view, _)| view);
-        let wanted = results.into_iter().find_map(|result| {
-            let view = as_read(uses, node, result, &seen)?;
-            Some((result, view))
-        });
-        let changed = wanted.and_then(|(result, view)| along(kernel, expr, &result, &view));
-        if let Some(changed) = changed {
-            other.resize(graph.node_count(), None);
-            other[node.index()] = Some(changed);
-        }
-    }
-    if other.is_empty() {
-        return None;
-    }
-    let mut rebuild = Rebuild::new(graph);
-    for (node, kernel) in graph.node_ids().zip(other) {
-        if let Some(kernel) = kernel {
-            let Node { name, stream, .. } = graph.node(node).clone();
-            rebuild.replace(node, Node { name, kind: NodeKind::Kernel(kernel), stream });
-        }
-    }
-    // Each kernel has its old operands, whole and in bounds.
-    rebuild.build().ok().map(|(graph, _)| graph)
+/// The kernels of a graph, some of them as their readers see them.
+pub(super) struct Seen<'a> {
+    pub graph: &'a ComputeGraph,
+    other: FxHashMap<NodeId, KernelNode>,
+    /// Those among them that go through elements several times, readers first.
+    pub repeating: Vec<NodeId>,
+    /// Those that would have been among them but for this reason.
+    pub refused: Vec<(NodeId, Reason)>,
 }
 
-/// The one view through which all readers of a result see it, if it is not the one through which it is written.
-fn as_read<'a>(
-    uses: &Uses,
-    writer: NodeId,
-    result: View,
-    seen: &impl Fn(NodeId) -> Option<&'a KernelNode>,
-) -> Option<View> {
-    let mut wanted = None;
-    let mut readers = 0;
-    for reader in uses.after(writer, &result) {
-        readers += 1;
-        if readers > MOST_READERS {
-            return None;
-        }
-        for (view, _) in views(seen(reader)?).filter(|(view, _)| view.buffer == result.buffer) {
-            if *wanted.get_or_insert(view) != view {
-                return None;
+impl<'a> Seen<'a> {
+    /// Every kernel as it is.
+    pub fn as_is(graph: &'a ComputeGraph) -> Self {
+        Self { graph, other: FxHashMap::default(), repeating: Vec::new(), refused: Vec::new() }
+    }
+
+    /// Kernels as their readers see them.
+    pub fn as_read(graph: &'a ComputeGraph, uses: &Uses, repeats: &Repeats) -> Self {
+        let mut seen = Self::as_is(graph);
+        for &node in graph.topological_order().iter().rev() {
+            let Some((kernel, expr)) = seen.elementwise(node) else { continue };
+            let results = views(kernel).filter(|(_, stored)| *stored).map(|(view, _)| view);
+            let wanted = results.into_iter().find_map(|result| {
+                let view = seen.wanted(uses, node, &result)?;
+                Some((result, view))
+            });
+            let Some((result, view)) = wanted else { continue };
+            let repeated = view.elements() > result.elements();
+            if repeated && let Err(why) = repeats.judge(node, &result, &view) {
+                seen.refused.extend(why.map(|why| (node, why)));
+            } else if let Some(changed) = along(kernel, expr, &result, &view) {
+                seen.repeating.extend(repeated.then_some(node));
+                seen.other.insert(node, changed);
             }
         }
+        seen
     }
-    let alike = |view: &View| {
-        view.dtype == result.dtype
-            && view.offset == result.offset
-            && view.elements() == result.elements()
-            && *view != result
-    };
-    wanted.filter(alike)
+
+    /// Whether every kernel is as it is.
+    pub fn is_as_is(&self) -> bool {
+        self.other.is_empty()
+    }
+
+    /// A kernel that planners may merge.
+    pub fn kernel(&self, node: NodeId) -> Option<&KernelNode> {
+        let own = self.graph.node(node).kernel().filter(|kernel| kernel.fusible)?;
+        Some(self.other.get(&node).unwrap_or(own))
+    }
+
+    /// The expression of an elementwise node that planners may merge.
+    pub fn elementwise(&self, node: NodeId) -> Option<(&KernelNode, &Expr)> {
+        expression(self.kernel(node)?)
+    }
+
+    /// The one view through which all readers of a result see it, if it is not the one through which it is written. Only
+    /// elementwise readers may repeat it.
+    fn wanted(&self, uses: &Uses, writer: NodeId, result: &View) -> Option<View> {
+        let mut wanted = None;
+        let mut readers = 0;
+        let mut elementwise = true;
+        for reader in uses.after(writer, result) {
+            readers += 1;
+            if readers > MOST_READERS {
+                return None;
+            }
+            elementwise &= self.elementwise(reader).is_some();
+            for (view, _) in views(self.kernel(reader)?).filter(|(v, _)| v.buffer == result.buffer)
+            {
+                if *wanted.get_or_insert(view) != view {
+                    return None;
+                }
+            }
+        }
+        wanted.filter(|view| {
+            let there = view.dtype == result.dtype && view.offset == result.offset;
+            let (once, often) = (result.elements(), view.elements());
+            let whole = once == often || 0 < once && once < often && elementwise;
+            there && view != result && whole
+        })
+    }
 }
 
 /// A part of an axis: every `step`-th element of it, `len` of them.
@@ -94,8 +111,8 @@ struct Part {
     len: u64,
 }
 
-/// For each axis of `to` the parts of the axes of `from` that it runs through, the fastest first. `None` if it is made of none, or
-/// some element would be named twice or not at all.
+/// For each axis of `to` the parts of the axes of `from` that it runs through, the fastest first; none along an axis that
+/// repeats elements. `None` if an axis is made of no such parts, or an element would not be named as often as any other.
 fn parts(from: &View, to: &View) -> Option<Vec<SmallVec<[Part; 2]>>> {
     let (shape, strides) = (from.shape(), from.strides());
     let extents = shape.extents();
@@ -108,9 +125,9 @@ fn parts(from: &View, to: &View) -> Option<Vec<SmallVec<[Part; 2]>>> {
     let mut all: Vec<SmallVec<[Part; 2]>> = Vec::new();
     for (&extent, &stride) in to.shape().extents().iter().zip(to.strides()) {
         let mut list = SmallVec::new();
-        let (mut rest, mut stride) = (extent, stride);
+        let (mut rest, mut stride) = (if stride == 0 { 1 } else { extent }, stride);
         while rest > 1 {
-            let axis = axis_at(stride).filter(|_| stride > 0)?;
+            let axis = axis_at(stride)?;
             let step = stride / strides[axis];
             if !extents[axis].is_multiple_of(step) {
                 return None;
@@ -145,7 +162,7 @@ fn along(kernel: &KernelNode, expr: &Expr, result: &View, read: &View) -> Option
         for (parts, &unused) in parts.iter().zip(read.strides()) {
             let stride = |part: &Part| part.step * view.strides()[part.axis];
             let Some(first) = parts.first() else {
-                strides.push(unused); // one element: as the reader has it
+                strides.push(unused); // one element, or one repeated: as the reader has it
                 continue;
             };
             let even =

@@ -188,6 +188,8 @@ pub enum Reason {
     NotPacked,
     /// It has another shape than its neighbour.
     OtherShape,
+    /// Its readers repeat its result, and to compute it anew for each of their elements would take this many operations more.
+    ReadRepeated(u64),
     /// Something between it and its neighbour cannot be merged with both.
     PathAround,
     /// Its neighbour gives it an order and nothing else.
@@ -253,6 +255,12 @@ impl fmt::Display for Reason {
             Reason::AcrossRows => f.write_str("computes what a reduction reads across rows"),
             Reason::NotPacked => f.write_str("its neighbour does not store densely"),
             Reason::OtherShape => f.write_str("its neighbour has another shape"),
+            Reason::ReadRepeated(more) => {
+                write!(
+                    f,
+                    "its result is read repeated, and computed anew it takes {more} operations more"
+                )
+            }
             Reason::PathAround => {
                 f.write_str("what lies between it and its neighbour cannot be merged")
             }

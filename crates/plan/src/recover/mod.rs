@@ -20,15 +20,20 @@
 //! sample more; a verification round as many runs as there are nodes, for each order. Memory: every block once, and what nodes
 //! write once a sample.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use phonograph_graph::{ComputeGraph, NodeId};
 
 mod flow;
+mod histories;
 mod observe;
 mod verify;
+mod workspaces;
+
+use observe::Seen;
 
 pub use flow::data_flow;
+pub use workspaces::{Diverted, Private};
 
 /// A piece of memory that is compared and exchanged as a whole: a row of the subject's table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -43,7 +48,8 @@ impl BlockId {
 /// A graph that can be run node by node, and its memory. Node ids count in the order in which it was captured.
 ///
 /// Blocks do not overlap and hold everything that a node may read or write and another one too. Running a node twice on
-/// the same bytes should give the same bytes; nodes of which that is not true are found.
+/// the same bytes should give the same bytes; nodes of which that is not true are found. What is asked for takes effect in
+/// the order of the calls; only [`changed`](Self::changed) has to wait for it.
 pub trait Subject {
     /// What the machine below may answer.
     type Error;
@@ -58,21 +64,38 @@ pub trait Subject {
     fn name(&self, node: NodeId) -> String;
     /// The size of a block.
     fn bytes(&self, block: BlockId) -> u64;
+    /// Blocks that a node's parameters seem to name, and at which byte. Nothing is concluded from it; a good guess saves
+    /// experiments.
+    fn named(&self, node: NodeId) -> Vec<(BlockId, u64)>;
+    /// Whether nobody looks at what a block holds after a replay.
+    fn is_scratch(&self, block: BlockId) -> bool;
     /// Writes input number `sample` where the graph expects its inputs. The same number is the same input.
     fn give(&mut self, sample: u32) -> Result<(), Self::Error>;
-    /// Runs one node to its end.
+    /// Runs one node.
     fn run(&mut self, node: NodeId) -> Result<(), Self::Error>;
-    /// Copies a block.
-    fn save(&mut self, block: BlockId) -> Result<Self::Saved, Self::Error>;
-    /// Writes a copy back.
-    fn restore(&mut self, block: BlockId, saved: &Self::Saved) -> Result<(), Self::Error>;
-    /// Fills a block with zeros.
-    fn clear(&mut self, block: BlockId) -> Result<(), Self::Error>;
-    /// Which of these blocks do not hold those bytes.
-    fn changed(
-        &mut self,
-        expected: &[(BlockId, &Self::Saved)],
-    ) -> Result<Vec<BlockId>, Self::Error>;
+    /// Copies blocks.
+    fn save(&mut self, blocks: &[BlockId]) -> Result<Vec<Self::Saved>, Self::Error>;
+    /// Writes copies back, each block at most once.
+    fn restore(&mut self, copies: &[(BlockId, &Self::Saved)]) -> Result<(), Self::Error>;
+    /// Fills blocks with zeros.
+    fn clear(&mut self, blocks: &[BlockId]) -> Result<(), Self::Error>;
+    /// Which of these blocks do not hold those bytes, in the order of the list.
+    fn changed(&mut self, expected: &[(BlockId, &Self::Saved)])
+    -> Result<Vec<Change>, Self::Error>;
+    /// Adds a block; `None` if there is no memory for it.
+    fn spare(&mut self, bytes: u64) -> Result<Option<BlockId>, Self::Error>;
+    /// Makes a node use other memory, from its next run on; none for what it was captured with. False, and nothing changes,
+    /// if its parameters do not name the block.
+    fn divert(&mut self, node: NodeId, instead: &[Diverted]) -> Result<bool, Self::Error>;
+}
+
+/// A block that does not hold what it was compared with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The block.
+    pub block: BlockId,
+    /// The bytes from the first that differs to the last.
+    pub bytes: Range<u64>,
 }
 
 /// How far an observation goes.
@@ -84,14 +107,16 @@ pub struct Limits {
     pub rounds: u32,
     /// Bytes of copies that may be held at once.
     pub saved_bytes: u64,
+    /// Bytes of copies of scratch memory that nodes may get.
+    pub private_bytes: u64,
     /// Whether zeros may be put where they have not been seen. A kernel that takes a zero for a pointer faults on them.
     pub zeros: bool,
 }
 
 impl Default for Limits {
-    /// Three samples, four rounds, 8 GiB of copies, nothing that was not seen.
+    /// Three samples, four rounds, 8 GiB of copies and 1 GiB for nodes to keep, nothing that was not seen.
     fn default() -> Self {
-        Self { samples: 3, rounds: 4, saved_bytes: 8 << 30, zeros: false }
+        Self { samples: 3, rounds: 4, saved_bytes: 8 << 30, private_bytes: 1 << 30, zeros: false }
     }
 }
 
@@ -115,6 +140,8 @@ pub enum Stage {
     Writes,
     /// Exchanging bytes, to see what is read.
     Reads,
+    /// Giving runs of nodes scratch memory of their own.
+    Workspaces,
     /// Running other orders.
     Verification,
 }
@@ -122,8 +149,12 @@ pub enum Stage {
 /// What was seen of one node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Observed {
-    /// Blocks whose bytes a run changed.
+    /// Blocks whose bytes a run changed, in ascending order.
     pub writes: Vec<BlockId>,
+    /// By place in `writes`: the bytes from the first that was seen to change to the last.
+    pub spans: Vec<Range<u64>>,
+    /// Those of the blocks in `writes` of which it replaces every byte, whatever they held, in ascending order.
+    pub replaces: Vec<BlockId>,
     /// Blocks whose bytes its results depend on.
     pub reads: Vec<BlockId>,
     /// Blocks that it may read: they hold the same bytes on every input, so nothing could be exchanged.
@@ -132,6 +163,22 @@ pub struct Observed {
     pub opaque: Option<Opaque>,
     /// How often it was run.
     pub trials: u32,
+}
+
+impl Observed {
+    /// Notes that it has changed a block.
+    fn writes_to(&mut self, change: &Change) {
+        match self.writes.binary_search(&change.block) {
+            Ok(at) => {
+                let span = &mut self.spans[at];
+                *span = span.start.min(change.bytes.start)..span.end.max(change.bytes.end);
+            }
+            Err(at) => {
+                self.writes.insert(at, change.block);
+                self.spans.insert(at, change.bytes.clone());
+            }
+        }
+    }
 }
 
 /// Why a node keeps its place among all others.
@@ -176,6 +223,8 @@ pub struct Recovered {
     pub graph: ComputeGraph,
     /// What verification added.
     pub missed: Vec<Missed>,
+    /// Nodes that use other memory now, which the subject has added.
+    pub private: Vec<Private>,
     /// How it ended.
     pub verdict: Verdict,
     /// Node runs in all.
@@ -209,16 +258,10 @@ pub fn recover<S: Subject>(
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Recovered, S::Error> {
     let blocks: Vec<BlockId> = (0..subject.blocks()).map(BlockId).collect();
-    let mut original = Vec::with_capacity(blocks.len());
-    for &block in &blocks {
-        original.push(subject.save(block)?);
-    }
+    let original = subject.save(&blocks)?;
     let found = attempt(subject, limits, watch);
-    let mut restored = Ok(());
-    for (&block, saved) in blocks.iter().zip(&original) {
-        let result = subject.restore(block, saved);
-        restored = restored.and(result);
-    }
+    let copies: Vec<_> = blocks.iter().copied().zip(&original).collect();
+    let restored = subject.restore(&copies);
     let found = found?;
     restored?;
     Ok(found)
@@ -230,9 +273,16 @@ fn attempt<S: Subject>(
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Recovered, S::Error> {
     let mut bench = Bench { subject, watch, runs: 0 };
-    let (mut observed, stopped) = observe::observe(&mut bench, limits)?;
+    let Seen { mut observed, histories, mut stopped } = observe::observe(&mut bench, limits)?;
     let names: Vec<String> =
         (0..bench.subject.nodes()).map(|n| bench.subject.name(NodeId(n))).collect();
+    let mut private = Vec::new();
+    if !stopped {
+        let found = workspaces::privatise(&mut bench, limits, &histories, &mut observed, &names)?;
+        stopped = found.is_none();
+        private = found.unwrap_or_default();
+    }
+    drop(histories);
     let bytes: Vec<u64> =
         (0..bench.subject.blocks()).map(|b| bench.subject.bytes(BlockId(b))).collect();
     let mut missed = Vec::new();
@@ -244,7 +294,7 @@ fn attempt<S: Subject>(
         verify::verify(&mut bench, limits, &mut observed, &mut missed, &flow)?
     };
     let (graph, runs) = (flow(&observed, &missed), bench.runs);
-    Ok(Recovered { graph, observed, missed, verdict, runs })
+    Ok(Recovered { graph, observed, missed, private, verdict, runs })
 }
 
 /// A subject, what watches it, and the count of runs.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use phonograph_graph::{ComputeGraph, NodeId};
 
-use super::observe::update;
+use super::histories::{all, update};
 use super::{Bench, BlockId, Limits, Missed, Observed, Stage, Subject, Verdict};
 
 /// Orders tried on each input.
@@ -27,10 +27,7 @@ pub(super) fn verify<S: Subject>(
     missed: &mut Vec<Missed>,
     flow: &dyn Fn(&[Observed], &[Missed]) -> ComputeGraph,
 ) -> Result<Verdict, S::Error> {
-    let mut current = Vec::new();
-    for block in (0..bench.subject.blocks()).map(BlockId) {
-        current.push(Rc::new(bench.subject.save(block)?));
-    }
+    let mut current = all(bench)?;
     let mut graph = flow(observed, missed);
     let of = limits.rounds.saturating_mul(ORDERS);
     let mut mended = 0;
@@ -38,22 +35,30 @@ pub(super) fn verify<S: Subject>(
         bench.subject.give(limits.samples.max(2) + 1 + round)?;
         update(bench, &mut current)?;
         let start = current.clone();
-        let (results, news) = reference(bench, observed, &mut current)?;
+        let Some(Reference { results, news }) = reference(bench, limits, observed, &mut current)?
+        else {
+            return Ok(Verdict::Stopped);
+        };
         if news {
             graph = flow(observed, missed);
         }
         let mut kind = 0;
         while kind < ORDERS {
-            if !bench.goes_on(Stage::Verification, round * ORDERS + kind, of) {
-                return Ok(Verdict::Stopped);
-            }
-            let order = Order { graph: &graph, seed: (kind > 0).then_some(round * ORDERS + kind) };
-            let mut replay = Replay { bench, start: &start, results: &results };
-            let Some(node) = replay.differs(&order, &[], None)? else {
-                kind += 1;
-                continue;
+            let done = round * ORDERS + kind;
+            let order = Order { graph: &graph, seed: (kind > 0).then_some(done) };
+            let mut replay = Replay { bench, start: &start, results: &results, done, of };
+            let node = match replay.run(&order, &[], None)? {
+                Outcome::Same => {
+                    kind += 1;
+                    continue;
+                }
+                Outcome::Stopped => return Ok(Verdict::Stopped),
+                Outcome::DiffersAt(node) => node,
             };
-            let needed = replay.needed(&order, suspects(node, graph.node_count() as u32), node)?;
+            let suspects = suspects(node, graph.node_count() as u32);
+            let Some(needed) = replay.needed(&order, suspects, node)? else {
+                return Ok(Verdict::Stopped);
+            };
             mended += 1;
             if needed.is_empty() || mended > graph.node_count() {
                 return Ok(Verdict::Unexplained { node });
@@ -66,33 +71,48 @@ pub(super) fn verify<S: Subject>(
             graph = flow(observed, missed);
         }
         // The next round goes on from what a replay leaves.
-        for (block, saved) in (0..).map(BlockId).zip(&current) {
-            bench.subject.restore(block, saved)?;
-        }
+        restore(bench, &current)?;
     }
     Ok(Verdict::Verified { orders: of })
 }
 
-/// Runs the captured order. What each node's blocks hold after it, and whether a node wrote what it never had.
-#[expect(clippy::type_complexity, reason = "results by node, and a flag")]
+fn restore<S: Subject>(bench: &mut Bench<'_, S>, to: &[Rc<S::Saved>]) -> Result<(), S::Error> {
+    let copies: Vec<(BlockId, &S::Saved)> =
+        (0..).map(BlockId).zip(to.iter().map(|saved| &**saved)).collect();
+    bench.subject.restore(&copies)
+}
+
+/// The captured order on one input.
+struct Reference<S> {
+    /// What each node's blocks hold after it.
+    results: Vec<Copies<S>>,
+    /// Whether a node wrote what it never had.
+    news: bool,
+}
+
+/// Runs the captured order; `None` if its results need more memory than is allowed.
 fn reference<S: Subject>(
     bench: &mut Bench<'_, S>,
+    limits: Limits,
     observed: &mut [Observed],
     current: &mut [Rc<S::Saved>],
-) -> Result<(Vec<Copies<S::Saved>>, bool), S::Error> {
-    let (mut results, mut news) = (Vec::new(), false);
+) -> Result<Option<Reference<S::Saved>>, S::Error> {
+    let mut found = Reference { results: Vec::new(), news: false };
+    let mut held = 0u64;
     for (node, seen) in (0..).map(NodeId).zip(observed) {
         bench.run(node)?;
-        for block in update(bench, current)? {
-            if let Err(place) = seen.writes.binary_search(&block) {
-                seen.writes.insert(place, block);
-                news = true;
-            }
+        for change in update(bench, current)? {
+            held += bench.subject.bytes(change.block);
+            found.news |= seen.writes.binary_search(&change.block).is_err();
+            seen.writes_to(&change);
+        }
+        if held > limits.saved_bytes {
+            return Ok(None);
         }
         let after = |&block: &BlockId| (block, current[block.index()].clone());
-        results.push(seen.writes.iter().map(after).collect());
+        found.results.push(seen.writes.iter().map(after).collect());
     }
-    Ok((results, news))
+    Ok(Some(found))
 }
 
 /// Orders that put a node where it was captured.
@@ -151,47 +171,58 @@ struct Replay<'a, 'b, S: Subject> {
     bench: &'a mut Bench<'b, S>,
     start: &'a [Rc<S::Saved>],
     results: &'a [Copies<S::Saved>],
+    done: u32,
+    of: u32,
+}
+
+/// How a run in another order ended.
+enum Outcome {
+    Same,
+    /// The first node whose results differ.
+    DiffersAt(NodeId),
+    Stopped,
 }
 
 impl<S: Subject> Replay<'_, '_, S> {
-    /// The first node whose results differ; if `only` one counts, the others may.
-    fn differs(
+    /// Compares the results of every node, or of `only` one: then those of the others may differ.
+    fn run(
         &mut self,
         order: &Order<'_>,
         extra: &[(NodeId, NodeId)],
         only: Option<NodeId>,
-    ) -> Result<Option<NodeId>, S::Error> {
-        for (block, saved) in (0..).map(BlockId).zip(self.start) {
-            self.bench.subject.restore(block, saved)?;
+    ) -> Result<Outcome, S::Error> {
+        if !self.bench.goes_on(Stage::Verification, self.done, self.of) {
+            return Ok(Outcome::Stopped);
         }
+        restore(self.bench, self.start)?;
         for node in order.nodes(extra) {
             self.bench.run(node)?;
             if only.is_none_or(|only| only == node) {
                 let expected: Vec<(BlockId, &S::Saved)> =
                     self.results[node.index()].iter().map(|(block, s)| (*block, &**s)).collect();
                 if !self.bench.subject.changed(&expected)?.is_empty() {
-                    return Ok(Some(node));
+                    return Ok(Outcome::DiffersAt(node));
                 }
                 if only.is_some() {
-                    return Ok(None);
+                    return Ok(Outcome::Same);
                 }
             }
         }
-        Ok(None)
+        Ok(Outcome::Same)
     }
 
-    /// A smallest set of these orders with which a node's results are right; nothing if not even all of them help.
+    /// A smallest set of these orders with which a node's results are right; nothing if not even all of them help, `None`
+    /// if it was stopped.
     fn needed(
         &mut self,
         order: &Order<'_>,
         suspects: Vec<(NodeId, NodeId)>,
         node: NodeId,
-    ) -> Result<Vec<(NodeId, NodeId)>, S::Error> {
-        let mut helps = |these: &[(NodeId, NodeId)]| -> Result<bool, S::Error> {
-            Ok(self.differs(order, these, Some(node))?.is_none())
-        };
-        if !helps(&suspects)? {
-            return Ok(Vec::new());
+    ) -> Result<Option<Vec<(NodeId, NodeId)>>, S::Error> {
+        match self.run(order, &suspects, Some(node))? {
+            Outcome::Same => {}
+            Outcome::DiffersAt(_) => return Ok(Some(Vec::new())),
+            Outcome::Stopped => return Ok(None),
         }
         // Drops ever smaller pieces that are not needed.
         let (mut kept, mut piece) = (suspects, usize::MAX);
@@ -201,13 +232,17 @@ impl<S: Subject> Replay<'_, '_, S> {
             while at < kept.len() {
                 let end = (at + piece).min(kept.len());
                 let without = [&kept[..at], &kept[end..]].concat();
-                if !without.is_empty() && helps(&without)? {
-                    kept = without;
-                } else {
+                if without.is_empty() {
                     at = end;
+                    continue;
+                }
+                match self.run(order, &without, Some(node))? {
+                    Outcome::Same => kept = without,
+                    Outcome::DiffersAt(_) => at = end,
+                    Outcome::Stopped => return Ok(None),
                 }
             }
         }
-        Ok(kept)
+        Ok(Some(kept))
     }
 }

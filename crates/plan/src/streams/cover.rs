@@ -59,17 +59,7 @@ pub fn synchronisations(
     reuse: &[(NodeId, NodeId)],
 ) -> Result<Synchronisations, PlanError> {
     let ordered = guaranteed(graph, reuse)?;
-    let graph = &*ordered;
-    let reduced = Reduced::of(graph);
-    let every = graph.node_ids().map(|node| graph.predecessors(node));
-    let kept = graph.node_ids().map(|node| reduced.producers(node));
-    Ok(Synchronisations {
-        edges: graph.edge_count(),
-        reduced: reduced.targets.len(),
-        greedy: graph.edge_count() - continued(graph, every),
-        greedy_reduced: reduced.targets.len() - continued(graph, kept),
-        optimal: reduced.targets.len() - reduced.cover().iter().flatten().count(),
-    })
+    Ok(Reduced::of(&ordered).synchronisations(&ordered))
 }
 
 /// How many nodes go on with the stream of a producer if each takes the first that is left.
@@ -92,33 +82,24 @@ pub(super) struct Cover {
     pub waits: Vec<(NodeId, NodeId)>,
 }
 
-/// Assigns every node of a graph without weak edges.
-pub(super) fn cover(graph: &ComputeGraph) -> Cover {
-    let reduced = Reduced::of(graph);
-    let previous = reduced.cover();
-    let (stream, streams) = merge(graph, &previous);
-    let crossing = |&(to, from): &(NodeId, NodeId)| stream[to.index()] != stream[from.index()];
-    let edges = graph
-        .node_ids()
-        .flat_map(|node| reduced.producers(node).iter().map(move |&from| (node, from)));
-    let waits = edges.filter(crossing).collect();
-    Cover { stream, streams, waits }
-}
-
-/// The edges that no other path implies, by consumer.
-struct Reduced {
+/// The edges that no other path implies, by consumer, and the most pairs of nodes that go on with one another.
+pub(super) struct Reduced {
     offsets: Vec<u32>,
     targets: Vec<NodeId>,
+    /// For each node the one whose stream it goes on with.
+    previous: Vec<Option<NodeId>>,
 }
 
 impl Reduced {
-    fn of(graph: &ComputeGraph) -> Self {
+    /// Of a graph without weak edges.
+    pub fn of(graph: &ComputeGraph) -> Self {
         let redundant = redundant_edges(graph);
         // By consumer, and for each in the order of its edges, as they are gone through here.
         let mut rest = redundant.iter().peekable();
         let mut reduced = Self {
             offsets: Vec::with_capacity(graph.node_count() + 1),
             targets: Vec::with_capacity(graph.edge_count() - redundant.len()),
+            previous: Vec::new(),
         };
         reduced.offsets.push(0);
         for node in graph.node_ids() {
@@ -127,7 +108,32 @@ impl Reduced {
             reduced.targets.extend(needed);
             reduced.offsets.push(reduced.targets.len() as u32);
         }
+        reduced.previous = reduced.most_pairs();
         reduced
+    }
+
+    /// Assigns every node of the graph.
+    pub fn cover(&self, graph: &ComputeGraph) -> Cover {
+        let (stream, streams) = merge(graph, &self.previous);
+        let crossing = |&(to, from): &(NodeId, NodeId)| stream[to.index()] != stream[from.index()];
+        let edges = graph
+            .node_ids()
+            .flat_map(|node| self.producers(node).iter().map(move |&from| (node, from)));
+        let waits = edges.filter(crossing).collect();
+        Cover { stream, streams, waits }
+    }
+
+    /// Counts for the graph. O(nodes + edges).
+    pub fn synchronisations(&self, graph: &ComputeGraph) -> Synchronisations {
+        let every = graph.node_ids().map(|node| graph.predecessors(node));
+        let kept = graph.node_ids().map(|node| self.producers(node));
+        Synchronisations {
+            edges: graph.edge_count(),
+            reduced: self.targets.len(),
+            greedy: graph.edge_count() - continued(graph, every),
+            greedy_reduced: self.targets.len() - continued(graph, kept),
+            optimal: self.targets.len() - self.previous.iter().flatten().count(),
+        }
     }
 
     fn producers(&self, node: NodeId) -> &[NodeId] {
@@ -135,8 +141,7 @@ impl Reduced {
         &self.targets[from as usize..to as usize]
     }
 
-    /// For each node the one whose stream it goes on with: the most pairs.
-    fn cover(&self) -> Vec<Option<NodeId>> {
+    fn most_pairs(&self) -> Vec<Option<NodeId>> {
         let targets: Vec<u32> = self.targets.iter().map(|node| node.0).collect();
         let nodes = (self.offsets.len() - 1) as u32;
         let graph = Bipartite::new(&self.offsets, &targets, nodes);

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use phonograph_graph::{ComputeGraph, GraphBuilder, MAX_STREAMS, NodeId, Schedule, StreamId};
 
+use cover::{Cover, Reduced};
 pub use cover::{Synchronisations, synchronisations};
 
 use crate::analysis::levels;
@@ -101,27 +102,20 @@ pub fn schedule_in(
     planned: &MemoryReport,
 ) -> Result<Schedule, PlanError> {
     refuse(graph, options)?;
-    let MemoryReport { memory, reuse, .. } = planned;
-    let ordered = guaranteed(graph, reuse)?;
-    let costs = options.costs.map_or_else(|| Cow::from(assumed(graph)), Cow::from);
+    let ordered = guaranteed(graph, &planned.reuse)?;
     let inner = inside(graph, options, planned)?;
-    let finished = |candidate: Candidate| Schedule {
-        streams: candidate.streams,
-        steps: waits::steps(&candidate.order, &candidate.stream, &candidate.waits),
-        reuse: reuse.clone(),
-        memory: memory.clone(),
-        inner: inner.clone(),
-    };
+    let finished = |candidate: Candidate| candidate.finished(planned, inner);
     let most = match options.streams {
-        StreamLimit::Full => return Ok(finished(full(&ordered)?)),
+        StreamLimit::Full => return Ok(finished(full(&ordered)?.0)),
         StreamLimit::AtMost(most) => most.min(graph.node_count().max(1) as u32),
     };
     if most > MAX_STREAMS {
-        return Ok(finished(full(&ordered)?));
+        return Ok(finished(full(&ordered)?.0));
     }
+    let costs = options.costs.map_or_else(|| Cow::from(assumed(graph)), Cow::from);
     let mut candidates = Vec::new();
     if side_by_side(&ordered) <= most && affordable(&ordered) {
-        match full(&ordered) {
+        match full(&ordered).map(|(full, _)| full) {
             Ok(full) if full.streams <= most && options.costs.is_none() => {
                 return Ok(finished(full));
             }
@@ -140,6 +134,39 @@ pub fn schedule_in(
     };
     let cheapest = candidates.into_iter().min_by_key(price);
     Ok(finished(cheapest.expect("there is one candidate at least")))
+}
+
+/// [`schedule_in`] at full concurrency, whatever [`PlanOptions::streams`] says of this graph, and the synchronisations that were
+/// counted on the way. O(nodes + edges) beyond what the schedule costs.
+///
+/// ```
+/// use phonograph_graph::GraphBuilder;
+/// use phonograph_plan::memory::{self, MemoryOptions};
+/// use phonograph_plan::streams::{PlanOptions, StreamLimit, schedule_counted};
+///
+/// let mut b = GraphBuilder::new();
+/// let [fork, left, right, join] = ["fork", "left", "right", "join"].map(|n| b.add_barrier(n));
+/// b.fan_out(fork, &[left, right]).fan_in(&[left, right], join);
+/// let graph = b.build()?;
+/// let planned = memory::plan(&graph, &MemoryOptions::default())?;
+/// let options = PlanOptions { streams: StreamLimit::Full, ..PlanOptions::at_most(1) };
+/// let (schedule, counts) = schedule_counted(&graph, &options, &planned)?;
+/// assert_eq!((schedule.wait_count(), counts.optimal), (2, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As for [`schedule_in`].
+pub fn schedule_counted(
+    graph: &ComputeGraph,
+    options: &PlanOptions<'_>,
+    planned: &MemoryReport,
+) -> Result<(Schedule, Synchronisations), PlanError> {
+    refuse(graph, options)?;
+    let ordered = guaranteed(graph, &planned.reuse)?;
+    let (candidate, reduced) = full(&ordered)?;
+    let inner = inside(graph, options, planned)?;
+    Ok((candidate.finished(planned, inner), reduced.synchronisations(&ordered)))
 }
 
 fn refuse(graph: &ComputeGraph, options: &PlanOptions<'_>) -> Result<(), PlanError> {
@@ -215,6 +242,16 @@ struct Candidate {
 }
 
 impl Candidate {
+    fn finished(self, planned: &MemoryReport, inner: Inner) -> Schedule {
+        Schedule {
+            streams: self.streams,
+            steps: waits::steps(&self.order, &self.stream, &self.waits),
+            reuse: planned.reuse.clone(),
+            memory: planned.memory.clone(),
+            inner,
+        }
+    }
+
     /// What [`simulate`](crate::simulate::simulate) says of it, without steps and without reasons.
     fn makespan(&self, costs: &[u64], overheads: Overheads) -> u64 {
         let mut end = vec![0u64; self.order.len()];
@@ -240,13 +277,14 @@ fn side_by_side(graph: &ComputeGraph) -> u32 {
     levels(graph).max_width().max(last as u32)
 }
 
-fn full(graph: &ComputeGraph) -> Result<Candidate, PlanError> {
+fn full(graph: &ComputeGraph) -> Result<(Candidate, Reduced), PlanError> {
     let too_many = |needed| PlanError::TooManyStreams { needed, limit: MAX_STREAMS };
     let needed = side_by_side(graph);
     if needed > MAX_STREAMS {
         return Err(too_many(needed));
     }
-    let cover::Cover { stream, streams, mut waits } = cover::cover(graph);
+    let reduced = Reduced::of(graph);
+    let Cover { stream, streams, mut waits } = reduced.cover(graph);
     if streams > MAX_STREAMS {
         return Err(too_many(streams));
     }
@@ -258,7 +296,7 @@ fn full(graph: &ComputeGraph) -> Result<Candidate, PlanError> {
         }
         waits.sort_by_key(|(to, _)| issued[to.index()]);
     }
-    Ok(Candidate { order, stream, streams, waits })
+    Ok((Candidate { order, stream, streams, waits }, reduced))
 }
 
 /// Whether reducing the graph is in proportion to the rest of planning. Under a cap it only improves the result.

@@ -180,7 +180,8 @@ impl Maker {
     }
 
     fn node(&mut self, u: &mut Unstructured) -> Result<()> {
-        match u.int_in_range(0..=25)? {
+        match u.int_in_range(0..=27)? {
+            26 | 27 => self.repeated(u)?,
             22 | 23 => self.staged(u)?,
             24 | 25 => self.in_turn(u)?,
             0..=2 => {
@@ -274,6 +275,43 @@ impl Maker {
             from = to;
         }
         self.mix(u, from)
+    }
+
+    /// A row of its own, which the next expression reads for each of its rows, with perhaps something else in between.
+    fn repeated(&mut self, u: &mut Unstructured) -> Result<()> {
+        let expr = Expr::build(|e| {
+            let (x, y) = (e.input(DType::F32), e.input(DType::F32));
+            e.output(x * e.f32(0.25) - y);
+        });
+        let expr = Arc::new(expr.unwrap());
+        let to = self.part(u)?;
+        let elements = to.bytes / 4;
+        let rows = u.int_in_range(1..=4)?;
+        let rows = if elements.is_multiple_of(rows) { rows } else { elements };
+        let columns = elements / rows;
+        let Some(from) = self.part_of(u, columns * 4)? else { return Ok(()) };
+        let name = self.name("scratch");
+        let buffer = self.b.alloc_buffer(&name, columns as usize * 4);
+        let row = Region { buffer, offset: 0, bytes: columns * 4 };
+        let name = self.name("row");
+        let [x, y] = [from, row].map(Self::view);
+        self.b.add_elementwise(&name, expr.clone(), &[x, x], &[], &[y]);
+        // Anybody may use it now, before or after who repeats it.
+        if u.ratio(1, 4)? {
+            self.buffers.push((buffer, columns));
+            self.node(u)?;
+        }
+        let also = self.part_of(u, to.bytes)?.unwrap_or(to);
+        let seen = |region: Region, stride: u64| {
+            let (shape, strides) = ([rows, columns], [stride, 1]);
+            View::strided(region.buffer, DType::F32, region.offset, &shape, &strides).unwrap()
+        };
+        if also == to || !also.overlaps(&to) {
+            let name = self.name("rows");
+            let inputs = [seen(also, columns), seen(row, 0)];
+            self.b.add_elementwise(&name, expr, &inputs, &[], &[seen(to, columns)]);
+        }
+        Ok(())
     }
 
     fn elementwise(&mut self, u: &mut Unstructured) -> Result<()> {

@@ -9,19 +9,20 @@ use std::sync::Arc;
 
 use phonograph_graph::{
     BufferId, BufferRole, ComputeGraph, Condition, EventId, NamedNode, NodeId, NodeKind, Race,
-    Schedule, SlotId, Step, Violation, check, races,
+    Schedule, SlotId, Step, Violation, check,
 };
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use super::event::Event;
 use super::exec::{
-    ConditionValue, Exec, Op, Part, PointerSlot, Run, RunId, Runs, ScalarSlot, Task, Use, Work,
-    WorkerScratch,
+    ConditionValue, Exec, NodePath, Op, Part, PointerSlot, Run, RunId, Runs, ScalarSlot, Task, Use,
+    Work, WorkerScratch,
 };
 use super::kernels::{PrepareError, Prepared, Registry, ScalarSource};
 use super::memory::{Allocation, DeviceToken, Memory, OutOfMemory};
 use super::program::{ProgramBuilder, ProgramError, TaskId, WorkerId};
+use super::races::first_races;
 
 /// A part of a split node is worth handing to another worker from this much work on; a hand-over costs about a microsecond.
 const SPLIT_NS: u64 = 10_000;
@@ -66,8 +67,8 @@ pub enum InstantiateError {
     /// The graph does not order conflicting accesses.
     #[error("the graph has a race{}: {}{}", within(.inside), .races[0], more(.races.len()))]
     Race {
-        /// The node whose inner graph has them, if it is not the outermost.
-        inside: Option<NamedNode>,
+        /// The node whose inner graph has them; empty for the outermost.
+        inside: NodePath,
         /// The races.
         races: Vec<Race>,
     },
@@ -117,8 +118,8 @@ fn more(count: usize) -> String {
     if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() }
 }
 
-fn within(node: &Option<NamedNode>) -> String {
-    node.as_ref().map_or_else(String::new, |node| format!(" inside {node}"))
+fn within(path: &NodePath) -> String {
+    if path.0.is_empty() { String::new() } else { format!(" inside {path}") }
 }
 
 fn named(graph: &ComputeGraph, id: NodeId) -> NamedNode {
@@ -136,7 +137,9 @@ pub(super) fn instantiate(
     if !violations.is_empty() {
         return Err(InstantiateError::Schedule(violations));
     }
-    check_races(graph, None)?;
+    if let Some((inside, races)) = first_races(graph) {
+        return Err(InstantiateError::Race { inside, races });
+    }
     let mut builder = Builder {
         registry: bindings.registry,
         runs: Vec::new(),
@@ -175,20 +178,6 @@ pub(super) fn instantiate(
         events: builder.events,
         arenas: builder.arenas,
     })
-}
-
-/// Without an order between conflicting accesses the workers would race, so such a graph is refused at any depth.
-fn check_races(graph: &ComputeGraph, inside: Option<NamedNode>) -> Result<(), InstantiateError> {
-    let races = races(graph);
-    if !races.is_empty() {
-        return Err(InstantiateError::Race { inside, races });
-    }
-    for id in graph.node_ids() {
-        for inner in graph.node(id).kind.inner_graphs() {
-            check_races(inner, Some(named(graph, id)))?;
-        }
-    }
-    Ok(())
 }
 
 /// Where a buffer starts.

@@ -12,6 +12,7 @@ pub mod kernels;
 mod measure;
 mod memory;
 mod program;
+mod races;
 mod team;
 
 pub use device::Cpu;
@@ -21,6 +22,7 @@ pub use instantiate::{Bindings, InstantiateError};
 pub use measure::Overheads;
 pub use memory::{Memory, MemoryError, OutOfMemory};
 pub use program::{Program, ProgramBuilder, ProgramError, TaskId, WorkerId};
+pub use races::first_races;
 pub use team::{Cause, Failure, ReplayError as TeamReplayError, Team, TeamError};
 
 /// The primitives that [`gate`] is built on. The model checker's test includes `gate.rs` beside a module of the same

@@ -51,6 +51,13 @@ pub struct Adopted<'a> {
 
 /// A backend that takes graphs as data.
 pub trait Adopt: Backend {
+    /// Whether functions of the host reach memory of the device. Where they do not, whoever makes graphs gives them
+    /// page-locked memory, and copies around it.
+    const HOST_REACHES_DEVICE: bool;
+
+    /// How many nodes of a graph can run at the same time: what a plan is to be made for. At least 1.
+    fn lanes(&self) -> u32;
+
     /// Checks a graph and its schedule and makes it executable; `memory` is where its buffers lie.
     fn adopt(
         &mut self,
@@ -123,6 +130,12 @@ impl<B: Adopt> Server<B> {
 }
 
 impl<B: Adopt> Adopt for Caught<B> {
+    const HOST_REACHES_DEVICE: bool = B::HOST_REACHES_DEVICE;
+
+    fn lanes(&self) -> u32 {
+        self.0.lanes()
+    }
+
     fn adopt(
         &mut self,
         adopted: &Adopted<'_>,

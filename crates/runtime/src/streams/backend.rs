@@ -152,6 +152,18 @@ pub struct Failed {
     pub error: BackendError,
 }
 
+/// How a thread waits for a device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Waiting {
+    /// It has nothing else to do, and is to go on as soon as possible: it may spin.
+    Attentive,
+    /// It sleeps until it is woken.
+    Asleep,
+}
+
+/// Waits, once, until work is done; for a thread that does not hold the device, which others go on using.
+pub type Wait = Box<dyn FnOnce() -> Result<(), BackendError> + Send>;
+
 /// A device. See the module's source for the contract.
 pub trait Backend: Send + 'static {
     /// Memory of a page; clones name the same memory.
@@ -202,6 +214,20 @@ pub trait Backend: Send + 'static {
     /// Waits until everything issued to a stream is done; what has failed of it since the last fence, each with the step
     /// that it was issued by.
     fn fence(&mut self, on: PooledStreamId) -> Result<Vec<Failed>, BackendError>;
+    /// What waits until everything issued to a stream so far is done, after which [`settle`](Self::settle) tells of it.
+    /// `None` where work is done when it has been issued, or only a fence can wait for it. Not while the stream records.
+    fn mark(
+        &mut self,
+        _on: PooledStreamId,
+        _waiting: Waiting,
+    ) -> Result<Option<Wait>, BackendError> {
+        Ok(None)
+    }
+    /// As [`fence`](Self::fence), for work of a stream up to this ticket, all of which is done: waits for more only where
+    /// nothing could be told otherwise.
+    fn settle(&mut self, on: PooledStreamId, _up_to: Ticket) -> Result<Vec<Failed>, BackendError> {
+        self.fence(on)
+    }
     /// Starts a recording with a stream.
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError>;
     /// Adds an operation to the recording that a stream is in.

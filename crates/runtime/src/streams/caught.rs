@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use phonograph_graph::Scalar;
 
 use super::backend::{
-    Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, Step, Ticket,
+    Backend, BackendError, Failed, GraphKind, Issued, Placed, PooledStreamId, Step, Ticket, Wait,
+    Waiting,
 };
 use super::handle::SlotKey;
 use crate::pool::Place;
@@ -93,6 +94,15 @@ impl<B: Backend> Backend for Caught<B> {
 
     fn fence(&mut self, on: PooledStreamId) -> Result<Vec<Failed>, BackendError> {
         attempt(Step::Fence, || self.0.fence(on))
+    }
+
+    fn mark(&mut self, on: PooledStreamId, waiting: Waiting) -> Result<Option<Wait>, BackendError> {
+        let wait = attempt(Step::Fence, || self.0.mark(on, waiting))?;
+        Ok(wait.map(|wait| Box::new(|| attempt(Step::Fence, wait)) as Wait))
+    }
+
+    fn settle(&mut self, on: PooledStreamId, up_to: Ticket) -> Result<Vec<Failed>, BackendError> {
+        attempt(Step::Fence, || self.0.settle(on, up_to))
     }
 
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {

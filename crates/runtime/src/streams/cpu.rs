@@ -398,6 +398,12 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
 }
 
 impl<const DRIVER: bool> Adopt for SharedCpu<DRIVER> {
+    const HOST_REACHES_DEVICE: bool = true;
+
+    fn lanes(&self) -> u32 {
+        self.cpu.workers()
+    }
+
     fn adopt(
         &mut self,
         adopted: &Adopted<'_>,

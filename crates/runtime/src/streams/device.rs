@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use phonograph_graph::Scalar;
 
-use super::backend::{Backend, GraphKind, PooledStreamId};
+use super::backend::{Backend, GraphKind, PooledStreamId, Waiting};
 use super::handle::{Buffer, GraphToken, Returns, Slot};
 use super::op::Operation;
 use super::report::{DeviceReport, Retained, TrimReport};
@@ -63,6 +63,10 @@ impl fmt::Debug for GraphGroup {
 }
 
 impl<B: Backend> Device<B> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Server<B>> {
+        self.0.lock()
+    }
+
     /// A device on a backend, with `max_streams` streams for everybody.
     ///
     /// # Errors
@@ -244,13 +248,32 @@ impl<B: Backend> Stream<B> {
         self.lock().read(self.id, buffer)
     }
 
-    /// Waits for everything that this stream has submitted, and reports what has failed of it.
+    /// Waits for everything that this stream has submitted, and reports what has failed of it. Others go on using the device
+    /// meanwhile, if its backend can be waited for so.
     ///
     /// # Errors
     /// The failures since the last sync; [`CaptureError::Several`] if there are more than one.
     /// [`CaptureError::InWindow`] in the owner's recording on a device with software graphs.
     pub fn sync(&self) -> Result<Synced, CaptureError> {
-        let done = self.lock().sync(self.id)?;
+        self.sync_while(Waiting::Attentive)
+    }
+
+    /// As [`sync`](Self::sync), in either way of waiting.
+    ///
+    /// # Errors
+    /// As for [`sync`](Self::sync).
+    pub fn sync_while(&self, waiting: Waiting) -> Result<Synced, CaptureError> {
+        let mut server = self.lock();
+        let marked = server.mark(self.id, waiting)?;
+        if let Some((wait, reached)) = marked {
+            drop(server);
+            let waited = wait();
+            server = self.lock();
+            waited?;
+            server.core.settle(&reached)?;
+            return server.core.failures(self.id).map(|()| Synced::Done);
+        }
+        let done = server.sync(self.id)?;
         Ok(if done { Synced::Done } else { Synced::Deferred })
     }
 

@@ -45,6 +45,7 @@ mod op;
 mod order;
 mod prepared;
 mod queue;
+mod raw;
 mod recorded;
 mod report;
 mod server;
@@ -55,12 +56,13 @@ mod window;
 
 pub use adopt::{Adopt, Adopted, BoundPage};
 pub use backend::{
-    Backend, BackendError, Failed, GraphKind, Issued, Operand, Placed, PooledStreamId, Step, Ticket,
+    Backend, BackendError, Failed, GraphKind, Issued, Operand, Placed, PooledStreamId, Step,
+    Ticket, Wait, Waiting,
 };
 pub use cpu::{CpuExec, CpuOperation, CpuRecording, DriverCpu, SharedCpu, SoftwareCpu};
 pub use device::{CaptureWindow, Device, Graph, GraphGroup, MAX_STREAMS, Stream, Synced};
 pub use handle::{Buffer, BufferKey, GraphKey, Slot, SlotKey};
-pub use op::{Operation, external};
+pub use op::{Operation, external, remap};
 pub use recorded::recorded_schedule;
 pub use report::{DeviceReport, Retained, RetainedBuffer, TrimReport};
 pub use template::TemplateKey;

@@ -163,6 +163,23 @@ impl Order {
         self.complete[stream.index()] = self.last[stream.index()];
     }
 
+    /// The stream is complete up to here.
+    pub fn completed_up_to(&mut self, stream: PooledStreamId, at: Position) {
+        let complete = &mut self.complete[stream.index()];
+        *complete = at.max(*complete);
+    }
+
+    /// What is complete when the last work of `on` is, as far as it was not before: how much of it and of the streams that it
+    /// is behind, in order of their numbers.
+    pub fn reached(&self, on: PooledStreamId) -> SmallVec<[(PooledStreamId, Position); 4]> {
+        let behind = self.behind[on.index()].iter().map(|(&stream, &at)| (stream, at));
+        let open = behind.filter(|(stream, at)| *at > self.complete[stream.index()]);
+        let mut all: SmallVec<[(PooledStreamId, Position); 4]> = open.collect();
+        all.push((on, self.last[on.index()]));
+        all.sort_unstable();
+        all
+    }
+
     /// The streams that have to be complete before `on` is: it and those it is behind, as far as they are not.
     pub fn prerequisites(&self, on: PooledStreamId) -> SmallVec<[PooledStreamId; 4]> {
         let behind = self.behind[on.index()].iter();
@@ -240,6 +257,25 @@ mod tests {
         order.completed(B);
         assert!(order.waits(Some(C), &[touched(1, true)]).is_empty());
         assert!(order.is_behind_all(C, A) && order.is_behind_all(C, B));
+    }
+
+    #[test]
+    fn what_a_stream_has_reached_is_complete_and_what_came_after_is_not() {
+        let mut order = Order::new(3);
+        order.note(A, Position(1), &[touched(1, true)]);
+        order.wait(B, A);
+        order.note(B, Position(2), &[touched(1, true)]);
+        let reached = order.reached(B);
+        assert_eq!(reached[..], [(A, Position(1)), (B, Position(2))]);
+        order.note(A, Position(3), &[touched(2, true)]);
+        order.note(B, Position(4), &[touched(3, true)]);
+        reached.iter().for_each(|&(stream, at)| order.completed_up_to(stream, at));
+        assert!(order.waits(Some(C), &[touched(1, true)]).is_empty());
+        assert_eq!(order.waits(Some(C), &[touched(2, true), touched(3, true)])[..], [A, B]);
+        assert_eq!(order.reached(B)[..], [(B, Position(4))], "A is behind nothing of it");
+        order.completed(B);
+        order.completed_up_to(B, Position(2));
+        assert!(order.waits(Some(C), &[touched(3, true)]).is_empty(), "it does not go back");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::backend::{
-    Backend, BackendError, Failed, Issued, Operand, Placed, PooledStreamId, Ticket,
+    Backend, BackendError, Failed, Issued, Operand, Placed, PooledStreamId, Ticket, Wait, Waiting,
 };
 use super::caught::Caught;
 use super::handle::{Buffer, BufferKey, GraphKey, GraphToken, Returned, Returns, Values};
@@ -37,6 +37,8 @@ pub(super) enum Work {
     Run(Operation),
     Write(Buffer, Box<[u8]>),
     Launch(Arc<GraphToken>, Values),
+    /// Somebody else's, on these buffers, which it writes or only reads.
+    Touch(SmallVec<[(Buffer, bool); 4]>),
 }
 
 struct Command {
@@ -53,6 +55,9 @@ struct Pending {
     by: LogicalStreamId,
     touch: Arc<Touch>,
 }
+
+/// How far streams are.
+pub(super) type Reached = SmallVec<[(PooledStreamId, Position); 4]>;
 
 /// A sealed graph.
 pub(super) struct Sealed<B: Backend> {
@@ -265,7 +270,7 @@ impl<B: Backend> Core<B> {
         // The others' work may fail just now, so taints are looked at after it.
         let graph = match &work {
             Work::Launch(token, _) => Some(token.key),
-            Work::Run(_) | Work::Write(..) => None,
+            Work::Run(_) | Work::Write(..) | Work::Touch(_) => None,
         };
         let waits = match graph {
             Some(key) => self.order.open(Some(on), self.launches.before_launch(key)),
@@ -343,6 +348,41 @@ impl<B: Backend> Core<B> {
         refused
     }
 
+    /// Runs what waits; what waits until it is done, and how far the streams are then. `None` where only
+    /// [`flush`](Self::flush) can wait.
+    pub fn mark(
+        &mut self,
+        on: PooledStreamId,
+        waiting: Waiting,
+    ) -> Result<Option<(Wait, Reached)>, CaptureError> {
+        self.run_queue(on);
+        let wait = self.backend.mark(on, waiting)?;
+        Ok(wait.map(|wait| (wait, self.order.reached(on))))
+    }
+
+    /// The streams are so far: what has failed on the way.
+    pub fn settle(&mut self, reached: &Reached) -> Result<(), CaptureError> {
+        let mut failed = Vec::new();
+        let mut refused = Ok(());
+        let mut settled = Reached::new();
+        for &(stream, at) in reached {
+            match self.backend.settle(stream, Ticket(at.0)) {
+                Ok(found) => failed.extend(found),
+                Err(error) => {
+                    refused = Err(error.into());
+                    break;
+                }
+            }
+            self.order.completed_up_to(stream, at);
+            settled.push((stream, at));
+        }
+        self.told(failed);
+        self.pending.retain(|pending| {
+            !settled.iter().any(|&(stream, at)| pending.on == stream && pending.at <= at)
+        });
+        refused
+    }
+
     /// Work that had been issued turns out to have failed: taints what it would have written, and follows that through all
     /// that has been issued since.
     fn told(&mut self, failed: Vec<Failed>) {
@@ -404,6 +444,12 @@ impl<B: Backend> Core<B> {
         token
     }
 
+    /// A graph of this device.
+    pub fn sealed(&self, token: &Arc<GraphToken>) -> Option<&Sealed<B>> {
+        let own = Arc::ptr_eq(&token.returns, &self.returns);
+        own.then(|| &self.graphs[&token.key]) // the token keeps it
+    }
+
     /// Nobody launches this graph any more.
     pub fn retire(&mut self, key: GraphKey) {
         let Some(sealed) = self.graphs.remove(&key) else { return };
@@ -451,6 +497,8 @@ impl<B: Backend> Core<B> {
                 let sealed = self.graphs.get_mut(&token.key).expect("the token keeps the graph");
                 self.backend.launch(on, &mut sealed.exec, values, ticket)?
             }
+            // It is in the order of the stream, where somebody else has put it or will.
+            Work::Touch(_) => Issued::Pending,
         })
     }
 
@@ -480,6 +528,15 @@ impl<B: Backend> Core<B> {
                 Touch { slices, reads: Vec::new(), written: vec![key], whole: vec![key] }.into()
             }
             Work::Launch(token, _) => self.graphs[&token.key].touch.clone(),
+            Work::Touch(buffers) => {
+                let mut touch = Touch::default();
+                for (buffer, writes) in buffers {
+                    touch.slices.push(Touched { slice: buffer.slice(), writes: *writes });
+                    touch.reads.push((buffer.key(), buffer.shared_name()));
+                    touch.written.extend(writes.then(|| buffer.key()));
+                }
+                touch.into()
+            }
         }
     }
 

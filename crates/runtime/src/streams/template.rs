@@ -2,7 +2,7 @@
 //!
 //! A program that makes its operations anew in every step makes the same ones. Those of one kind, on buffers of the same
 //! sizes, are one template, so that checking them and making them ready to run is done once. Finding one costs its arguments
-//! and the operations of its expression. Kinds with graphs inside are checked each time.
+//! and the operations of its expressions. Conditionals are checked each time.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,35 +82,47 @@ impl Templates {
 /// Equal kinds have equal prints; `None` for those that are not looked for.
 pub(super) fn fingerprint(kind: &NodeKind, sizes: &[u64], slots: &[Slot]) -> Option<u64> {
     let mut hasher = FxHasher::default();
-    std::mem::discriminant(kind).hash(&mut hasher);
-    match kind {
-        NodeKind::Kernel(kernel) => {
-            std::mem::discriminant(&kernel.kernel).hash(&mut hasher);
-            match &kernel.kernel {
-                KernelRef::Named(name) => name.hash(&mut hasher),
-                KernelRef::Library(library) => library.hash(&mut hasher),
-                KernelRef::Elementwise(expr) => expr.ops().len().hash(&mut hasher),
-                KernelRef::Fused(fused) => fused.library.hash(&mut hasher),
-            }
-            kernel.config.hash(&mut hasher);
-            for arg in &kernel.args {
-                match arg {
-                    Arg::View(view, access) => (view, access).hash(&mut hasher),
-                    Arg::Region(region, access) => (region, access).hash(&mut hasher),
-                    Arg::Slot(slot) => slot.hash(&mut hasher),
-                    Arg::Scalar(_) => {}
-                }
-            }
-            constants(kernel).for_each(|bits| bits.hash(&mut hasher));
-        }
-        NodeKind::Memcpy(copy) => copy.hash(&mut hasher),
-        NodeKind::Memset(fill) => fill.hash(&mut hasher),
-        NodeKind::Host(host) => (&host.function, host.effects.len()).hash(&mut hasher),
-        _ => return None,
-    }
+    print(kind, &mut hasher)?;
     sizes.hash(&mut hasher);
     slots.iter().for_each(|slot| slot.key().hash(&mut hasher));
     Some(hasher.finish())
+}
+
+/// Recursive over nesting, which graphs bound.
+fn print(kind: &NodeKind, hasher: &mut FxHasher) -> Option<()> {
+    std::mem::discriminant(kind).hash(hasher);
+    match kind {
+        NodeKind::Kernel(kernel) => {
+            std::mem::discriminant(&kernel.kernel).hash(hasher);
+            match &kernel.kernel {
+                KernelRef::Named(name) => name.hash(hasher),
+                KernelRef::Library(library) => library.hash(hasher),
+                KernelRef::Elementwise(expr) => expr.ops().len().hash(hasher),
+                KernelRef::Fused(fused) => fused.library.hash(hasher),
+            }
+            kernel.config.hash(hasher);
+            for arg in &kernel.args {
+                match arg {
+                    Arg::View(view, access) => (view, access).hash(hasher),
+                    Arg::Region(region, access) => (region, access).hash(hasher),
+                    Arg::Slot(slot) => slot.hash(hasher),
+                    Arg::Scalar(_) => {}
+                }
+            }
+            constants(kernel).for_each(|bits| bits.hash(hasher));
+        }
+        NodeKind::Memcpy(copy) => copy.hash(hasher),
+        NodeKind::Memset(fill) => fill.hash(hasher),
+        NodeKind::Host(host) => (&host.function, host.effects.len()).hash(hasher),
+        NodeKind::Child(graph) => {
+            graph.edge_count().hash(hasher);
+            for node in graph.nodes() {
+                print(&node.kind, hasher)?;
+            }
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 /// The bits of every constant in a kernel: numbers that compare equal need not be the same, as 0 and -0 are not.
@@ -132,9 +144,18 @@ fn constants(kernel: &KernelNode) -> impl Iterator<Item = u64> + '_ {
 }
 
 fn same_kind(a: &NodeKind, b: &NodeKind) -> bool {
-    a == b
-        && match (a, b) {
-            (NodeKind::Kernel(a), NodeKind::Kernel(b)) => constants(a).eq(constants(b)),
-            _ => true,
-        }
+    a == b && same_constants(a, b)
+}
+
+/// Of kinds that compare equal. Recursive over nesting, which graphs bound.
+fn same_constants(a: &NodeKind, b: &NodeKind) -> bool {
+    match (a, b) {
+        (NodeKind::Kernel(a), NodeKind::Kernel(b)) => constants(a).eq(constants(b)),
+        _ => inside(a).zip(inside(b)).all(|(a, b)| same_constants(a, b)),
+    }
+}
+
+fn inside(kind: &NodeKind) -> impl Iterator<Item = &NodeKind> {
+    let nodes = kind.inner_graphs().iter().flat_map(|graph| graph.nodes());
+    nodes.map(|node| &node.kind)
 }

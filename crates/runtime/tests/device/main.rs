@@ -40,6 +40,7 @@ mod side_by_side;
 mod submission;
 mod taint;
 mod traced;
+mod waiting;
 mod warm_up;
 mod windows;
 mod work;

@@ -8,11 +8,11 @@ use phonograph_graph::Scalar;
 use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
     Adopt, Adopted, Backend, BackendError, BoundPage, Failed, GraphKind, Issued, Placed,
-    PooledStreamId, SlotKey, Step, Ticket,
+    PooledStreamId, SlotKey, Step, Ticket, Wait, Waiting,
 };
 
 /// What has been asked so far, and what is alive.
-#[derive(Default, Debug)]
+#[derive(Default)]
 pub struct Trace {
     pub calls: BTreeMap<Step, u64>,
     /// Every step that reached the device, in order.
@@ -24,6 +24,8 @@ pub struct Trace {
     pub failed: bool,
     /// Only a fence tells what has failed, as on a device that works beside the host.
     pub late: bool,
+    /// What somebody who waits for a late device does meanwhile.
+    pub wait: Option<Arc<dyn Fn() + Send + Sync>>,
     /// What it has not told yet.
     pub untold: BTreeMap<PooledStreamId, Vec<Failed>>,
     /// For each order in the log, by its place, which stream came first.
@@ -178,6 +180,28 @@ impl<B: Backend> Backend for Traced<B> {
         Ok(failed)
     }
 
+    /// A device that tells failures late is one that can be waited for without its lock.
+    fn mark(&mut self, on: PooledStreamId, waiting: Waiting) -> Result<Option<Wait>, BackendError> {
+        if !self.is_late() {
+            return self.inner.mark(on, waiting);
+        }
+        let meanwhile = self.trace.lock().unwrap_or_else(PoisonError::into_inner).wait.clone();
+        Ok(Some(Box::new(move || {
+            meanwhile.iter().for_each(|meanwhile| meanwhile());
+            Ok(())
+        })))
+    }
+
+    fn settle(&mut self, on: PooledStreamId, up_to: Ticket) -> Result<Vec<Failed>, BackendError> {
+        self.step(Step::Fence, on)?;
+        let mut failed = self.inner.settle(on, up_to)?;
+        self.count(|trace| {
+            let untold = trace.untold.entry(on).or_default();
+            failed.extend(untold.extract_if(.., |untold| untold.ticket <= up_to));
+        });
+        Ok(failed)
+    }
+
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
         self.step(Step::Begin, on)?;
         self.inner.begin(on)?;
@@ -237,6 +261,12 @@ impl<B: Backend> Backend for Traced<B> {
 }
 
 impl<B: Adopt> Adopt for Traced<B> {
+    const HOST_REACHES_DEVICE: bool = B::HOST_REACHES_DEVICE;
+
+    fn lanes(&self) -> u32 {
+        self.inner.lanes()
+    }
+
     fn adopt(
         &mut self,
         adopted: &Adopted<'_>,

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use phonograph_graph::{
     Buffer, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN, NodeId, NodeKind, Schedule, SlotId,
-    Space, Step as Scheduled, check, races,
+    Space, Step as Scheduled, check,
 };
-use phonograph_runtime::cpu::NodePath;
+use phonograph_runtime::cpu::{NodePath, first_races};
 use rustc_hash::FxHashMap;
 
 use crate::bindings::{Bindings, InstantiateError};
@@ -46,7 +46,10 @@ pub(crate) fn instantiate(
     if !violations.is_empty() {
         return Err(InstantiateError::Schedule(violations));
     }
-    check_races(graph, &NodePath(Vec::new()))?;
+    // Without an order between conflicting accesses a schedule may put them either way.
+    if let Some((inside, races)) = first_races(graph) {
+        return Err(InstantiateError::Race { inside, races });
+    }
     let slots = graph.slots().iter();
     let slots =
         slots.map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() });
@@ -84,24 +87,6 @@ pub(crate) fn instantiate(
         }
     }
     lowering.finish(switches)
-}
-
-/// Without an order between conflicting accesses a schedule may put them either way, so such a graph is refused at any
-/// depth.
-fn check_races(graph: &ComputeGraph, inside: &NodePath) -> Result<(), InstantiateError> {
-    let races = races(graph);
-    if !races.is_empty() {
-        return Err(InstantiateError::Race { inside: inside.clone(), races });
-    }
-    for id in graph.node_ids() {
-        let node = graph.node(id);
-        for inner in node.kind.inner_graphs() {
-            let mut path = inside.clone();
-            path.0.push((id, node.name.to_string()));
-            check_races(inner, &path)?;
-        }
-    }
-    Ok(())
 }
 
 /// Where a buffer starts.

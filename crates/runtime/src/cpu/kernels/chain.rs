@@ -1,16 +1,16 @@
 //! Chains of f32 operations, each on the result of the one before, kept in registers.
 //!
-//! In: a start and links, each an operation with another operand, a block or one number. Out: a block. 64 elements at
-//! a time go through all links, so that only the operands are read and the last result is written: less than half the
-//! time of a loop for each operation. Choosing an operation costs a jump for each 64 elements.
+//! In: a start and links, each an operation with another operand, a block or one number. Out: a block. A strip of
+//! elements goes through all links at a time, so that only the operands are read and the last result is written: less than half the
+//! time of a loop for each operation. Choosing an operation costs a jump for each strip.
 //!
-//! Written twice: with the instructions of AVX2, of which eight registers hold the 64 results, and plainly. Both do the
-//! same IEEE operations and give the same bits.
+//! Written twice: with the instructions of AVX2, of whose sixteen registers twelve hold the results of a strip, and plainly. Both do
+//! the same IEEE operations and give the same bits.
 
 use super::chains::{LinkOp, MAX_LINKS};
 use super::simd::Level;
 
-/// Elements that go through all links together.
+/// Elements that go through all links together where the compiler chooses the registers.
 const STRIP: usize = 64;
 
 /// Runs a chain over `n` elements: `(dst, start, links, n)`.
@@ -101,21 +101,29 @@ unsafe fn apply(link: &Link, r: &mut [f32], at: usize) {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Link, LinkOp, MAX_LINKS, STRIP};
+    use super::{Link, LinkOp, MAX_LINKS};
 
     /// Elements of a vector.
     const LANES: usize = 8;
+    /// Vectors of a strip: what is left of the registers holds operands. Eight take a quarter longer, since each link then
+    /// waits for the one before; with sixteen the compiler moves some to memory.
+    const WIDE: usize = 12;
+    /// Vectors of a shorter strip, for what is left of a block.
+    const NARROW: usize = 4;
 
     /// See [`ChainFn`](super::ChainFn); the CPU has AVX2.
     #[target_feature(enable = "avx2")]
     pub unsafe fn run(dst: *mut f32, start: *const f32, links: &[Link], n: usize) {
-        const WIDE: usize = STRIP / LANES;
         let mut at = 0;
         // SAFETY: the caller's promise: all parts are within the `n` elements.
         unsafe {
             while at + WIDE * LANES <= n {
                 strip::<WIDE>(dst, start, links, at);
                 at += WIDE * LANES;
+            }
+            while at + NARROW * LANES <= n {
+                strip::<NARROW>(dst, start, links, at);
+                at += NARROW * LANES;
             }
             while at + LANES <= n {
                 strip::<1>(dst, start, links, at);
@@ -180,9 +188,14 @@ mod avx2 {
                         each!(|r, x| or_if_nan(_mm256_max_ps(r, x), r, x), _mm256_max_ps(r, x))
                     }
                     LinkOp::MaxFrom => each!(|r, x| or_if_nan(_mm256_max_ps(x, r), x, r)),
-                    LinkOp::Neg => r = r.map(|r| _mm256_xor_ps(r, _mm256_set1_ps(-0.0))),
-                    LinkOp::Abs => r = r.map(|r| _mm256_andnot_ps(_mm256_set1_ps(-0.0), r)),
-                    LinkOp::Sqrt => r = r.map(|r| _mm256_sqrt_ps(r)),
+                    // Not by `map`, which puts long arrays into memory.
+                    LinkOp::Neg => {
+                        r.iter_mut().for_each(|r| *r = _mm256_xor_ps(*r, _mm256_set1_ps(-0.0)));
+                    }
+                    LinkOp::Abs => {
+                        r.iter_mut().for_each(|r| *r = _mm256_andnot_ps(_mm256_set1_ps(-0.0), *r));
+                    }
+                    LinkOp::Sqrt => r.iter_mut().for_each(|r| *r = _mm256_sqrt_ps(*r)),
                 }
             }
             for (i, r) in r.into_iter().enumerate() {

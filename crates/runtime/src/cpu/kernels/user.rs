@@ -169,6 +169,7 @@ impl fmt::Debug for FnKernel {
 pub struct Registry {
     kernels: rustc_hash::FxHashMap<Box<str>, FnKernel>,
     hosts: rustc_hash::FxHashMap<Box<str>, FnKernel>,
+    others: rustc_hash::FxHashMap<Box<str>, Arc<dyn Any + Send + Sync>>,
 }
 
 impl Registry {
@@ -182,7 +183,19 @@ impl Registry {
         let mut both = self.clone();
         both.kernels.extend(other.kernels.iter().map(|(name, f)| (name.clone(), f.clone())));
         both.hosts.extend(other.hosts.iter().map(|(name, f)| (name.clone(), f.clone())));
+        both.others.extend(other.others.iter().map(|(name, it)| (name.clone(), it.clone())));
         both
+    }
+
+    /// Registers what only one backend knows how to run where a node calls a kernel of this name.
+    pub fn other(&mut self, name: &str, it: Arc<dyn Any + Send + Sync>) -> &mut Self {
+        self.others.insert(name.into(), it);
+        self
+    }
+
+    /// What was registered so.
+    pub fn get_other(&self, name: &str) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.others.get(name).cloned()
     }
 
     /// Registers a kernel; one of the same name is replaced, for nodes prepared from now on.

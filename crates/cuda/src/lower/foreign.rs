@@ -1,0 +1,35 @@
+//! Kernels by name that are whole graphs of somebody else's: child graphs, of which the driver keeps a copy.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUgraphNode, CUgraphNodeType};
+use phonograph_graph::{KernelNode, KernelRef, NodeId};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Lowering, Scope};
+use crate::backend::RawGraph;
+use crate::bindings::InstantiateError;
+use crate::graph::{Dependencies, add_node, params_of};
+
+impl Lowering<'_> {
+    /// The node, if its kernel's name is that of a graph.
+    pub(super) fn foreign(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        node: &KernelNode,
+        after: &Dependencies,
+    ) -> Result<Option<SmallVec<[CUgraphNode; 1]>>, InstantiateError> {
+        let KernelRef::Named(name) = &node.kernel else { return Ok(None) };
+        let other = self.bindings.hosts.and_then(|registry| registry.get_other(name));
+        let Some(raw) = other.and_then(|other| Arc::downcast::<RawGraph>(other).ok()) else {
+            return Ok(None);
+        };
+        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
+        params.__bindgen_anon_1.graph.graph = raw.handle();
+        // SAFETY: the graph lives, as whoever made the `RawGraph` has promised, and what its nodes refer to lives as long as
+        // that, which the caller keeps with the `Exec`.
+        let node = unsafe { add_node(scope.driver, after, &mut params) };
+        Ok(Some(smallvec![node.map_err(scope.refused(id))?]))
+    }
+}

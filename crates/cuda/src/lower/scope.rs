@@ -1,0 +1,75 @@
+//! A graph that is being lowered, and what its ids stand for.
+
+use cudarc::driver::sys::{CUgraph, CUgraphInstantiateResult, CUgraphNode};
+use phonograph_graph::{ComputeGraph, NodeId, Schedule, SlotId};
+use phonograph_runtime::cpu::NodePath;
+use smallvec::SmallVec;
+
+use super::bases::Base;
+use crate::bindings::InstantiateError;
+use crate::error::DriverError;
+use crate::graph::Refused;
+
+/// Where a graph stands, which decides what it may hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Outermost,
+    Child,
+    /// Somewhere inside a body of a conditional.
+    Body,
+}
+
+/// A graph that is being lowered, and what its ids stand for.
+pub(super) struct Scope<'g> {
+    pub graph: &'g ComputeGraph,
+    pub schedule: &'g Schedule,
+    pub driver: CUgraph,
+    pub place: Place,
+    /// The nodes around it.
+    pub path: Vec<(NodeId, String)>,
+    pub bases: Vec<Base>,
+    /// The slots of the outermost graph.
+    pub slots: Vec<SlotId>,
+    /// Of each node that was lowered, the driver's nodes.
+    pub ends: Vec<SmallVec<[CUgraphNode; 1]>>,
+}
+
+impl Scope<'_> {
+    pub fn path(&self, id: NodeId) -> NodePath {
+        let mut path = self.path.clone();
+        path.push((id, self.graph.node(id).name.to_string()));
+        NodePath(path)
+    }
+
+    pub fn unsupported(&self, id: NodeId, reason: impl Into<String>) -> InstantiateError {
+        InstantiateError::Unsupported { node: self.path(id), reason: reason.into() }
+    }
+
+    pub fn refused(&self, id: NodeId) -> impl Fn(DriverError) -> InstantiateError + '_ {
+        move |source| InstantiateError::Node { node: self.path(id), source }
+    }
+
+    /// Whether an edge to the node or from it is not a full one.
+    pub fn has_weak_edges(&self, id: NodeId) -> bool {
+        let weak = |to: NodeId| {
+            let mut edges = self.graph.incoming(to);
+            edges.any(|edge| (edge.from == id || to == id) && !edge.data.is_full())
+        };
+        let mut near = self.graph.successors(id).iter().copied().chain([id]);
+        self.graph.has_weak_edges() && near.any(weak)
+    }
+
+    /// Names the node that the driver could not instantiate, if it is one of this graph.
+    pub fn explain(&self, refused: Refused) -> InstantiateError {
+        let Refused { error: source, verdict, node } = refused;
+        let found = self.ends.iter().position(|ends| !node.is_null() && ends.contains(&node));
+        match found {
+            Some(at) => InstantiateError::Node { node: self.path(NodeId::from_index(at)), source },
+            None => {
+                let said = verdict != CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
+                let verdict = if said { format!("{verdict:?}") } else { String::new() };
+                InstantiateError::Graph { source, verdict }
+            }
+        }
+    }
+}

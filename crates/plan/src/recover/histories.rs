@@ -1,0 +1,122 @@
+//! What each block holds over the samples, and so what each node writes.
+//!
+//! Every sample runs from front to back in captured order, and whatever changes is copied: memory for what nodes write, once
+//! a sample.
+
+use std::rc::Rc;
+
+use phonograph_graph::NodeId;
+
+use super::{Bench, BlockId, Change, Limits, Observed, Opaque, Stage, Subject};
+
+/// What a block held over one sample: from which node on which bytes.
+type History<S> = Vec<(u32, Rc<S>)>;
+
+/// What the blocks held over all samples.
+pub(super) struct Histories<S: Subject> {
+    /// By sample and block. Node numbers count from one: 0 is before the first.
+    of: Vec<Vec<History<S::Saved>>>,
+}
+
+impl<S: Subject> Histories<S> {
+    /// Runs every sample and notes what changes; false if it was stopped, or ran out of memory for copies, before it was
+    /// done. Then all nodes are opaque.
+    pub fn record(
+        bench: &mut Bench<'_, S>,
+        limits: Limits,
+        observed: &mut [Observed],
+    ) -> Result<(Self, bool), S::Error> {
+        let nodes = bench.subject.nodes();
+        let samples = limits.samples.max(2);
+        let mut histories = Self { of: Vec::new() };
+        // A replay as in use: what the first node finds is what a last run has left, not what capturing has.
+        bench.subject.give(samples)?;
+        for node in (0..nodes).map(NodeId) {
+            bench.run(node)?;
+        }
+        let mut current = all(bench)?;
+        let size = |bench: &Bench<'_, S>, changes: &[Change]| -> u64 {
+            changes.iter().map(|change| bench.subject.bytes(change.block)).sum()
+        };
+        let mut held: u64 =
+            (0..bench.subject.blocks()).map(|block| bench.subject.bytes(BlockId(block))).sum();
+        for sample in 0..samples {
+            bench.subject.give(sample)?;
+            let given = update(bench, &mut current)?;
+            held += size(bench, &given);
+            let mut history: Vec<History<S::Saved>> =
+                current.iter().map(|saved| vec![(0, saved.clone())]).collect();
+            for node in (0..nodes).map(NodeId) {
+                let (done, of) =
+                    (sample.saturating_mul(nodes) + node.0, samples.saturating_mul(nodes));
+                if held > limits.saved_bytes || !bench.goes_on(Stage::Writes, done, of) {
+                    // Without all samples nothing can be exchanged.
+                    observed.iter_mut().for_each(|seen| seen.opaque = Some(Opaque::NotExamined));
+                    return Ok((histories, false));
+                }
+                bench.run(node)?;
+                let seen = &mut observed[node.index()];
+                seen.trials += 1;
+                let changes = update(bench, &mut current)?;
+                held += size(bench, &changes);
+                for change in &changes {
+                    let at = change.block.index();
+                    history[at].push((node.0 + 1, current[at].clone()));
+                    seen.writes_to(change);
+                }
+            }
+            histories.of.push(history);
+        }
+        Ok((histories, true))
+    }
+
+    /// How many samples were run.
+    pub fn samples(&self) -> usize {
+        self.of.len()
+    }
+
+    /// Whether it is about this block: not one that was added later.
+    pub fn knows(&self, block: BlockId) -> bool {
+        self.of.iter().all(|sample| block.index() < sample.len())
+    }
+
+    /// What a block holds before a node.
+    pub fn before(&self, sample: usize, block: BlockId, node: u32) -> &Rc<S::Saved> {
+        let history = &self.of[sample][block.index()];
+        let place = history.partition_point(|&(from, _)| from <= node);
+        &history[place - 1].1
+    }
+
+    /// Puts into these blocks what the first sample has there before a node.
+    pub fn return_to(
+        &self,
+        bench: &mut Bench<'_, S>,
+        blocks: &[BlockId],
+        node: u32,
+    ) -> Result<(), S::Error> {
+        let copies: Vec<(BlockId, &S::Saved)> =
+            blocks.iter().map(|&block| (block, &**self.before(0, block, node))).collect();
+        bench.subject.restore(&copies)
+    }
+}
+
+/// Copies of all blocks.
+pub(super) fn all<S: Subject>(bench: &mut Bench<'_, S>) -> Result<Vec<Rc<S::Saved>>, S::Error> {
+    let blocks: Vec<BlockId> = (0..bench.subject.blocks()).map(BlockId).collect();
+    Ok(bench.subject.save(&blocks)?.into_iter().map(Rc::new).collect())
+}
+
+/// Copies what has changed, and says what has.
+pub(super) fn update<S: Subject>(
+    bench: &mut Bench<'_, S>,
+    current: &mut [Rc<S::Saved>],
+) -> Result<Vec<Change>, S::Error> {
+    let expected: Vec<(BlockId, &S::Saved)> =
+        (0..).map(BlockId).zip(current.iter().map(|saved| &**saved)).collect();
+    let changes = bench.subject.changed(&expected)?;
+    let blocks: Vec<BlockId> = changes.iter().map(|change| change.block).collect();
+    for (block, saved) in blocks.iter().zip(bench.subject.save(&blocks)?) {
+        current[block.index()] = Rc::new(saved);
+    }
+    Ok(changes)
+}
