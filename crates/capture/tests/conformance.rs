@@ -37,6 +37,7 @@ recordings! {
     named_programs_are_answered_as_recorded "capture_named.jsonl.gz" "programs 102/102, steps 633/633"
     programs_that_settle_open_questions_are_answered_as_recorded "capture_settled.jsonl" "programs 6/6, steps 26/26"
     the_call_matrix_is_predicted "call_matrix.jsonl" "rows 456/456"
+    calls_that_destroy_are_predicted "call_matrix_settled.jsonl" "rows 132/132"
     call_nodes_are_predicted "call_nodes.jsonl" "rows 114/114"
     updates_are_predicted "update.jsonl.gz" "pairs 4500/4500"
     rich_updates_are_predicted "update_rich.jsonl.gz" "pairs 3000/3000"
