@@ -181,8 +181,9 @@ fn what_is_on_another_device_than_declared_is_refused() {
     assert!(refused.ends_with("cannot hold work of another device"), "{refused}");
 
     // Memory of a device that was not opened.
-    let only = Cuda::on(&[0]).unwrap();
-    let address = far.address();
+    let (only, mut other) = (Cuda::on(&[0]).unwrap(), Cuda::on(&[1]).unwrap());
+    let others = other.alloc(64).unwrap();
+    let address = others.address();
     // SAFETY: it is refused.
     let refused = unsafe { only.adopt(address, 64) }.map(drop);
     assert_eq!(refused, Err(AdoptError::OtherDevice { address, ordinal: 1 }));
@@ -190,7 +191,7 @@ fn what_is_on_another_device_than_declared_is_refused() {
     let adopted = unsafe { cuda.adopt(address, 64) }.unwrap();
     assert_eq!(adopted.device().ordinal(), 1);
     cuda.write(&adopted, &[5u32; 16]).unwrap();
-    assert_eq!(cuda.read::<u32>(&far).unwrap(), [5; 16]);
+    assert_eq!(other.read::<u32>(&others).unwrap(), [5; 16]);
     let twice = Cuda::on(&[1, 1]).map(drop);
     assert_eq!(twice, Err(DeviceError::Twice { ordinal: 1 }));
 }
