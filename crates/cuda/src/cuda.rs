@@ -143,6 +143,20 @@ impl Cuda {
         Memory::on_host(&self.owner, &self.devices[0], bytes)
     }
 
+    /// Memory of the first device that is somebody else's.
+    ///
+    /// # Safety
+    /// As for [`Memory::foreign`].
+    pub(crate) unsafe fn foreign(
+        &self,
+        address: u64,
+        bytes: u64,
+        keep: Box<dyn std::any::Any + Send + Sync>,
+    ) -> Memory {
+        // SAFETY: the caller's promise.
+        unsafe { Memory::foreign(&self.owner, &self.devices[0], address, bytes, keep) }
+    }
+
     /// The contents of memory, after all launches so far.
     ///
     /// # Errors

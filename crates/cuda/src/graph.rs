@@ -242,8 +242,10 @@ impl Executable {
 impl Drop for Executable {
     fn drop(&mut self) {
         let current = self.device.enter();
+        let relaxed = relaxed();
         // SAFETY: the handle is this value's own; its owner has waited for its last launch.
         log_drop(unsafe { call!(cuGraphExecDestroy(self.handle)) });
+        log_drop(relaxed.map(drop));
         log_drop(current.map(drop));
     }
 }

@@ -78,6 +78,7 @@ pub use memory::{Memory, MemoryError, StillUsed};
 pub use module::{Function, Module, ModuleError};
 pub use nvrtc::{Nvrtc, NvrtcError, Program};
 pub use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+pub use phonograph_runtime::refused::Refused;
 pub use pool::{Pool, PoolError};
 pub use profile::{Method, Profile, ProfileError, Profiler};
 pub use spin::Spin;

@@ -10,6 +10,7 @@ use phonograph_graph::{
     Access, BufferId, BufferRole, ComputeGraph, Effects, NodeId, NodeKind, Region, Schedule,
 };
 use phonograph_runtime::cpu::NodePath;
+use phonograph_runtime::refused::check_graph;
 use rustc_hash::FxHashMap;
 
 use crate::bindings::{Bindings, InstantiateError};
@@ -140,7 +141,7 @@ impl Cuda {
             return Err(PoolError::Empty);
         }
         // What is said of the order of accesses holds of valid schedules of graphs without races.
-        lower::check_graph(graph, schedule)?;
+        check_graph(graph, schedule).map_err(InstantiateError::from)?;
         check_independent(graph, schedule, bindings)?;
         let first = self.instantiate_checked(graph, schedule, bindings, false)?;
         // What the first instance was given to read, the others read as well.

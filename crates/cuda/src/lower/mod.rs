@@ -27,10 +27,10 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::sys::{CUfunction, CUgraphNode};
 use phonograph_graph::{
     BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind, Schedule,
-    SlotId, Step, check,
+    SlotId, Step,
 };
 use phonograph_runtime::cpu::kernels::KernelError;
-use phonograph_runtime::cpu::{NodePath, first_races};
+use phonograph_runtime::refused::{NodePath, check_graph};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -190,22 +190,6 @@ pub(crate) fn instantiate_checked(
         owner: lowering.target.owner.clone(),
         last: None,
     })
-}
-
-/// That the schedule is right and conflicting accesses are ordered.
-pub(crate) fn check_graph(
-    graph: &ComputeGraph,
-    schedule: &Schedule,
-) -> Result<(), InstantiateError> {
-    let violations = check(graph, schedule);
-    if !violations.is_empty() {
-        return Err(InstantiateError::Schedule(violations));
-    }
-    // The device would race where conflicting accesses have no order.
-    match first_races(graph) {
-        Some((inside, races)) => Err(InstantiateError::Race { inside, races }),
-        None => Ok(()),
-    }
 }
 
 /// The external buffers that the graph writes, and whether it may touch what it does not name.

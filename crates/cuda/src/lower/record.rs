@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphInstantiate_flags, CUgraphNode};
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Scalar, Schedule, SlotId};
 use phonograph_runtime::cpu::kernels::KernelError;
-use phonograph_runtime::cpu::{NodePath, first_races};
+use phonograph_runtime::refused::{NodePath, check_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -74,10 +74,8 @@ impl Recorded {
         slots: &[SlotId],
         bindings: &Bindings<'_>,
     ) -> Result<&[CUgraphNode], InstantiateError> {
-        if graph.node(NodeId(0)).kind.has_inner_graphs()
-            && let Some((inside, races)) = first_races(graph)
-        {
-            return Err(InstantiateError::Race { inside, races });
+        if graph.node(NodeId(0)).kind.has_inner_graphs() {
+            check_races(graph)?;
         }
         let device = target.devices[0].clone();
         let _current = device.enter()?;

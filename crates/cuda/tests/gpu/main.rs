@@ -6,8 +6,9 @@ mod bits;
 mod captures;
 mod case;
 mod compile;
-mod conditionals;
 mod devices;
+#[path = "../../../runtime/tests/graphs/every_node.rs"]
+mod every_node;
 mod foreign;
 mod handles;
 mod host;
@@ -18,5 +19,7 @@ mod profile;
 mod record;
 mod refusals;
 mod replay;
+#[path = "../../../runtime/tests/graphs/case.rs"]
+mod shared_case;
 mod slots;
 mod watch;
