@@ -5,6 +5,7 @@ use std::sync::Arc;
 use phonograph_graph::{ComputeGraph, Schedule};
 use phonograph_kernels::cuda::ENTRY;
 use phonograph_runtime::cpu::kernels::Element;
+use phonograph_runtime::refused::check_graph;
 use rustc_hash::FxHashMap;
 
 use crate::adopted::Foreign;
@@ -216,11 +217,11 @@ impl Cuda {
         bindings: &Bindings<'_>,
         timed: bool,
     ) -> Result<Exec, InstantiateError> {
-        lower::check_graph(graph, schedule)?;
+        check_graph(graph, schedule)?;
         self.instantiate_checked(graph, schedule, bindings, timed)
     }
 
-    /// The same for a graph that [`lower::check_graph`] has found right.
+    /// The same for a graph that [`check_graph`] has found right.
     pub(crate) fn instantiate_checked(
         &mut self,
         graph: &ComputeGraph,
