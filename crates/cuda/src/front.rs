@@ -33,6 +33,7 @@ impl Front {
         }
     }
 
+    /// Where the driver refuses a part, those before it have been issued.
     #[cold]
     fn launch_parts(&mut self, stream: &Stream) -> Result<(), DriverError> {
         let mut parts = std::iter::once(&mut self.executable).chain(&mut self.rest);
