@@ -221,7 +221,7 @@ impl Cuda {
         self.instantiate_checked(graph, schedule, bindings, timed)
     }
 
-    /// The same for a graph that [`lower::check_graph`] has found right.
+    /// The same for a graph that [`check_graph`] has found right.
     pub(crate) fn instantiate_checked(
         &mut self,
         graph: &ComputeGraph,

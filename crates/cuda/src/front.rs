@@ -33,10 +33,11 @@ impl Front {
         }
     }
 
+    /// Where the driver refuses a part, those before it have been issued.
     #[cold]
     fn launch_parts(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        let parts = std::iter::once(&mut self.executable).chain(&mut self.rest);
-        parts.map(|part| part.launch(stream)).collect()
+        let mut parts = std::iter::once(&mut self.executable).chain(&mut self.rest);
+        parts.try_for_each(|part| part.launch(stream))
     }
 
     /// The executable of a part.
