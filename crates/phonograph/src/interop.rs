@@ -3,7 +3,7 @@
 //! A device of this crate uses the primary context, as cudarc, PyTorch and the CUDA runtime do, so handles go either way.
 //!
 //! - *Out*: [`Stream::cuda`], [`Tensor::cuda`], [`CapturedGraph::cuda_graph`], [`CapturedGraph::cuda_exec`] give the handles
-//!   of the level below; those of [`cuda`](crate::cuda) give raw ones.
+//!   of the level below; those of [`crate::cuda`] give raw ones.
 //! - *Streams*: [`Stream::lend`] puts a stream of somebody else's behind this one, [`Stream::take_back`] this one behind it.
 //!   What happens in between, to tensors that both name, is ordered by that.
 //! - *Memory*: [`Tensor::import`] takes a buffer of somebody else's for a tensor.
