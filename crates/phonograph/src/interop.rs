@@ -11,8 +11,8 @@
 //!   the driver's an operation, and [`captured`] whatever a library does on a stream.
 //!
 //! ```no_run
-//! use phonograph::cuda::cudarc::driver::{CudaContext, DevicePtr};
-//! use phonograph::{interop, prelude::*};
+//! use phonograph::cuda::cudarc::driver::{CudaContext, result};
+//! use phonograph::prelude::*;
 //!
 //! kernel! { fn double(y: &mut [f32]) |e| { y = y * e.f32(2.0); } }
 //!
@@ -27,8 +27,7 @@
 //! // SAFETY: the stream lives; it writes what it was lent, and nobody else touches it meanwhile.
 //! unsafe {
 //!     stream.lend((&mut y,), theirs.cu_stream())?;
-//!     phonograph::cuda::cudarc::driver::result::memset_d8_async(address, 0, 4096, theirs.cu_stream())
-//!         .map_err(Error::other)?;
+//!     result::memset_d8_async(address, 0, 4096, theirs.cu_stream()).map_err(Error::other)?;
 //!     stream.take_back((&mut y,), theirs.cu_stream())?;
 //!     graph.launch_on_raw(&stream, theirs.cu_stream())?;
 //! }
