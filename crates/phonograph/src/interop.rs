@@ -3,7 +3,7 @@
 //! A device of this crate uses the primary context, as cudarc, PyTorch and the CUDA runtime do, so handles go either way.
 //!
 //! - *Out*: [`Stream::cuda`], [`Tensor::cuda`], [`CapturedGraph::cuda_graph`], [`CapturedGraph::cuda_exec`] give the handles
-//!   of the level below; those of [`cuda`](crate::cuda) give raw ones.
+//!   of the level below; those of [`crate::cuda`] give raw ones.
 //! - *Streams*: [`Stream::lend`] puts a stream of somebody else's behind this one, [`Stream::take_back`] this one behind it.
 //!   What happens in between, to tensors that both name, is ordered by that.
 //! - *Memory*: [`Tensor::import`] takes a buffer of somebody else's for a tensor.
@@ -11,8 +11,8 @@
 //!   the driver's an operation, and [`captured`] whatever a library does on a stream.
 //!
 //! ```no_run
-//! use phonograph::cuda::cudarc::driver::{CudaContext, DevicePtr};
-//! use phonograph::{interop, prelude::*};
+//! use phonograph::cuda::cudarc::driver::{CudaContext, result};
+//! use phonograph::prelude::*;
 //!
 //! kernel! { fn double(y: &mut [f32]) |e| { y = y * e.f32(2.0); } }
 //!
@@ -27,8 +27,7 @@
 //! // SAFETY: the stream lives; it writes what it was lent, and nobody else touches it meanwhile.
 //! unsafe {
 //!     stream.lend((&mut y,), theirs.cu_stream())?;
-//!     phonograph::cuda::cudarc::driver::result::memset_d8_async(address, 0, 4096, theirs.cu_stream())
-//!         .map_err(Error::other)?;
+//!     result::memset_d8_async(address, 0, 4096, theirs.cu_stream()).map_err(Error::other)?;
 //!     stream.take_back((&mut y,), theirs.cu_stream())?;
 //!     graph.launch_on_raw(&stream, theirs.cu_stream())?;
 //! }
@@ -42,7 +41,7 @@ use std::sync::Arc;
 
 use crate::context::ExecutionContext;
 use crate::cuda::cudarc::driver::sys::{CUdeviceptr, CUgraph, CUgraphExec, CUstream};
-use crate::cuda::{self, CudaBackend, RawGraph};
+use crate::cuda::{self, CudaBackend};
 use crate::graph::{
     Access, Arg, BufferId, DEFAULT_ALIGN, KernelConfig, KernelNode, KernelRef, NodeKind, View,
 };
@@ -210,10 +209,10 @@ impl<T> CapturedGraph<T> {
 
 /// See [`raw_graph`] and [`captured`].
 #[must_use = "operations do nothing until they are executed"]
-pub struct RawOp<A> {
+pub struct RawGraph<A> {
     name: String,
     operands: A,
-    graph: Arc<RawGraph>,
+    graph: Arc<cuda::RawGraph>,
 }
 
 /// A graph of the driver that somebody else has made, as an operation on these tensors, which it gives back. Without
@@ -228,10 +227,10 @@ pub unsafe fn raw_graph<A: Operands>(
     operands: A,
     graph: CUgraph,
     keep: impl Any + Send + Sync,
-) -> RawOp<A> {
+) -> RawGraph<A> {
     // SAFETY: the caller's promise.
-    let graph = Arc::new(unsafe { RawGraph::new(graph, keep) });
-    RawOp { name: name.into(), operands, graph }
+    let graph = Arc::new(unsafe { cuda::RawGraph::new(graph, keep) });
+    RawGraph { name: name.into(), operands, graph }
 }
 
 /// What `work` issues to a stream, through whatever library, as an operation on these tensors. It is captured now, on a stream
@@ -248,7 +247,7 @@ pub unsafe fn captured<A: Operands>(
     operands: A,
     keep: impl Any + Send + Sync,
     work: impl FnOnce(CUstream),
-) -> Result<RawOp<A>> {
+) -> Result<RawGraph<A>> {
     let stream = {
         let own = device.stream(0).cuda()?;
         cuda::Stream::new(own.device()).map_err(Error::other)?
@@ -263,9 +262,9 @@ pub unsafe fn captured<A: Operands>(
     Ok(unsafe { raw_graph(name, operands, graph, (std::sync::Mutex::new(captured), keep)) })
 }
 
-crate::awaitable!([A: Operands] RawOp<A>);
+crate::awaitable!([A: Operands] RawGraph<A>);
 
-impl<A: Operands> DeviceOp for RawOp<A> {
+impl<A: Operands> DeviceOp for RawGraph<A> {
     type Output = A::Back;
 
     unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<A::Back> {
@@ -292,4 +291,4 @@ impl<A: Operands> DeviceOp for RawOp<A> {
 }
 
 // SAFETY: it records one node; whoever made it has promised what it touches.
-unsafe impl<A: Operands> GraphNode for RawOp<A> {}
+unsafe impl<A: Operands> GraphNode for RawGraph<A> {}
