@@ -33,6 +33,20 @@ fn check(a: &Graph, b: &Graph, reason: Reason, rule: UpdateRule, change: &str) -
     diff
 }
 
+fn decides() -> Content {
+    Content::Conditional { kind: Conditional::If, bodies: vec![Graph::default()] }
+}
+
+#[test]
+fn conditionals_in_another_order_of_creation_are_refused_and_aligned() {
+    let a = graph([(decides(), &[][..]), (decides(), &[]), (KERNEL, &[0, 1])]);
+    let b = graph([(decides(), &[][..]), (decides(), &[]), (KERNEL, &[1, 0])]);
+    let diff = diff(&a, &b);
+    assert_eq!((diff.answer.reason, diff.answer.rule), (Reason::NotSupported, UpdateRule::U19));
+    assert_eq!(diff.answer.error_node.map(|path| path.node), Some(NodeIndex(1)));
+    assert!(diff.order.is_some(), "with the dependencies in the other order it is taken");
+}
+
 #[test]
 fn every_refusal_names_the_smallest_change() {
     use Direction::{DeviceToDevice, HostToDevice};
@@ -91,6 +105,13 @@ fn every_refusal_names_the_smallest_change() {
             NotSupported,
             UpdateRule::U15,
             "give the conditional the kind and the number of bodies that it had",
+        ),
+        (
+            graph([(KERNEL, &[][..]), (decides(), &[]), (KERNEL, &[1, 0])]),
+            graph([(decides(), &[][..]), (decides(), &[]), (KERNEL, &[1, 0])]),
+            NotSupported,
+            UpdateRule::U19,
+            "create the graph's conditionals in the order in which the first graph has them, and as many before this one",
         ),
         (
             one(KERNEL),
@@ -367,7 +388,7 @@ fn the_order_of_creation_matters_among_sinks_only() {
 fn every_rule_says_what_it_rests_on() {
     let of = |basis| UpdateRule::ALL.iter().copied().filter(move |rule| rule.basis() == basis);
     assert!(of(Basis::Documented).eq([UpdateRule::U18]));
-    assert!(of(Basis::Recorded).eq([UpdateRule::U13, UpdateRule::U14]));
+    assert!(of(Basis::Recorded).eq([UpdateRule::U13, UpdateRule::U14, UpdateRule::U19]));
     let copy = |rows| graph([(copy(Direction::HostToDevice, 8, rows), &[][..])]);
     let said = diff(&copy(2), &copy(3)).to_string();
     assert!(said.contains("(recorded on a device, not documented)"), "{said}");

@@ -157,7 +157,8 @@ impl Cuda {
     /// [`AdoptError`] for an address outside memory of these devices, and for memory that is smaller.
     ///
     /// # Safety
-    /// The memory is not freed while work on it runs, and nothing but what this `Cuda` orders works on it meanwhile.
+    /// The memory is not this `Cuda`'s own. It is not freed while work on it runs, and nothing but what this `Cuda` orders works
+    /// on it meanwhile. Where other devices work on it, whoever allocated it has let them.
     ///
     /// ```
     /// use phonograph_cuda::Cuda;
@@ -167,7 +168,7 @@ impl Cuda {
     ///     Err(error) => return Ok(println!("skipped: {error}")),
     /// };
     /// // Stands for what another library allocated.
-    /// let others = cuda.alloc(16)?;
+    /// let others = Cuda::new()?.alloc(16)?;
     /// // SAFETY: it is freed at the end, and nothing else works on it.
     /// let memory = unsafe { cuda.adopt(others.address(), 16) }?;
     /// cuda.write(&memory, &[1.0f32, 2.0, 3.0, 4.0])?;

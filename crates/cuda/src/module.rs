@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
 
+use crate::captures::relaxed;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 
@@ -127,8 +128,10 @@ impl Module {
 impl Drop for Loaded {
     fn drop(&mut self) {
         let current = self.device.enter();
+        let relaxed = relaxed();
         // SAFETY: the handle is this value's own; graphs that launch its functions hold them.
         log_drop(unsafe { call!(cuModuleUnload(self.handle)) });
+        log_drop(relaxed.map(drop));
         log_drop(current.map(drop));
     }
 }

@@ -28,7 +28,6 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
-    "cuGraphAddDependencies_v2",
     "cuGraphAddKernelNode_v2",
     "cuGraphAddNode_v2",
     "cuGraphChildGraphNodeGetGraph",
@@ -92,7 +91,6 @@ pub(crate) const FOREIGN: &[&str] = &[
     "cuGraphRemoveDependencies_v2",
     "cuKernelGetName",
     "cuKernelGetParamInfo",
-    "cuMemcpyDtoDAsync_v2",
 ];
 
 /// What timing nodes without CUPTI needs beside those that everything needs.
@@ -121,6 +119,7 @@ pub(crate) const RECORD: &[&str] = &[
     "cuMemcpy2DAsync_v2",
     "cuMemcpy3DAsync_v2",
     "cuMemcpyAsync",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemcpyDtoD_v2",
     "cuMemcpyDtoH_v2",
     "cuMemcpyHtoD_v2",

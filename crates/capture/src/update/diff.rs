@@ -103,6 +103,7 @@ fn change(a: &Graph, b: &Graph, answer: &Answer) -> String {
             Content::Kernel { cooperative: true } => "launch the kernel cooperatively again".to_owned(),
             _ => "launch the kernel without the cooperative attribute".to_owned(),
         },
+        (UpdateRule::U19, _) => "create the graph's conditionals in the order in which the first graph has them, and as many before this one".to_owned(),
         (UpdateRule::U14, _) => "give the edge the port that it had".to_owned(),
         (UpdateRule::U15, _) => "give the conditional the kind and the number of bodies that it had".to_owned(),
         (UpdateRule::U7, _) => "give the dependencies in the order in which the first graph has them, between the same nodes".to_owned(),

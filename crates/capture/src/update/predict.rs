@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
+
 use super::{Answer, Content, Graph, Node, NodeIndex, NodePath, Reason, UpdateRule};
 
 /// What updating an instance of `a` from `b` answers.
@@ -32,6 +34,9 @@ struct Level<'a> {
     b: &'a Graph,
     partner_of_a: Vec<Option<NodeIndex>>,
     partner_of_b: Vec<Option<NodeIndex>>,
+    /// The places of the conditionals among the conditionals of their graph.
+    places_a: FxHashMap<NodeIndex, usize>,
+    places_b: FxHashMap<NodeIndex, usize>,
     queue: VecDeque<(NodeIndex, NodeIndex)>,
     /// The pair in hand, whose nested graphs are being walked; `next_nested` is the number of the next one.
     in_hand: Option<(NodeIndex, NodeIndex)>,
@@ -131,6 +136,8 @@ impl<'a> Level<'a> {
             b,
             partner_of_a: vec![None; a.nodes.len()],
             partner_of_b: vec![None; b.nodes.len()],
+            places_a: places(a),
+            places_b: places(b),
             queue: VecDeque::new(),
             in_hand: None,
             next_nested: 0,
@@ -160,10 +167,14 @@ impl<'a> Level<'a> {
         if old.dependencies.len() != new.dependencies.len() {
             return Err(Difference::new(Reason::TopologyChanged, UpdateRule::U6a, Some(y)));
         }
-        match difference(&old.content, &new.content) {
-            Some((reason, rule)) => Err(Difference::new(reason, rule, Some(y))),
-            None => Ok(()),
+        if let Some((reason, rule)) = difference(&old.content, &new.content) {
+            return Err(Difference::new(reason, rule, Some(y)));
         }
+        // U19: a conditional is known by its handle, and handles of two graphs are told apart by the order in which they were made.
+        if self.places_a.get(&x) != self.places_b.get(&y) {
+            return Err(Difference::new(Reason::NotSupported, UpdateRule::U19, Some(y)));
+        }
+        Ok(())
     }
 
     /// U5, U7 and U14: dependencies are paired position by position; each new pair goes to the end of the queue.
@@ -191,6 +202,15 @@ impl<'a> Level<'a> {
         }
         Ok(())
     }
+}
+
+/// The conditionals of a graph, each with its place among them in the order of creation.
+fn places(graph: &Graph) -> FxHashMap<NodeIndex, usize> {
+    let is_conditional =
+        |(_, node): &(NodeIndex, &Node)| matches!(node.content, Content::Conditional { .. });
+    // Graph positions are 32 bits wide.
+    let nodes = (0..).map(NodeIndex).zip(&graph.nodes).filter(is_conditional);
+    nodes.enumerate().map(|(place, (node, _))| (node, place)).collect()
 }
 
 /// The nodes that nothing depends on, last created first.

@@ -2,13 +2,15 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUfunction_attribute, CUgraph, CUipcEventHandle,
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
-    CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUmemorytype, CUpointer_attribute,
-    CUstream, CUstreamCaptureStatus, CUstreamWaitValue_flags,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUfunction_attribute, CUgraph,
+    CUipcEventHandle, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchConfig, CUmemAllocationType, CUmemAttach_flags, CUmemLocation, CUmemLocationType,
+    CUmemPoolProps, CUmemorytype, CUpointer_attribute, CUstream, CUstreamCaptureStatus,
+    CUstreamWaitValue_flags,
 };
 use phonograph_trace::{Mode, StreamKind};
 
@@ -23,6 +25,8 @@ use crate::stream::{Event, Stream};
 
 /// Bytes that a call works on.
 const BYTES: usize = 64;
+/// Bytes that are registered.
+const PAGE: usize = 4096;
 
 /// One capturing stream and everything that a call may be made on.
 pub(super) struct Scene<'a> {
@@ -35,14 +39,18 @@ pub(super) struct Scene<'a> {
     /// Memory that a pool and the driver's managed memory gave before the capture.
     pool: u64,
     managed: u64,
+    /// Whether a call gave the former back.
+    pool_is_free: AtomicBool,
     /// An executable to update and to destroy, and the graph that it is of.
     spare: Executable,
     spare_graph: Graph,
-    page: Box<[u8]>,
+    /// Three times as much as is registered at once, so that no page of the system's is touched twice: the first third by a
+    /// call, the last before the capture.
+    pages: Box<[u8]>,
     made: Mutex<Made>,
 }
 
-/// What calls made, to be given back when the capture is over.
+/// What calls made, and what was made before for calls that destroy; to be given back when the capture is over.
 #[derive(Default)]
 struct Made {
     memory: Vec<u64>,
@@ -51,8 +59,22 @@ struct Made {
     streams: Vec<usize>,
     events: Vec<usize>,
     modules: Vec<usize>,
+    pools: Vec<usize>,
     graphs: Vec<usize>,
     executables: Vec<usize>,
+}
+
+/// Destroys what was made last; what a refusal leaves is given back later.
+fn destroy<T: Copy>(
+    made: &mut Vec<T>,
+    destroy: impl FnOnce(T) -> Result<(), DriverError>,
+) -> Result<(), DriverError> {
+    let Some(last) = made.pop() else { unreachable!("a scene is made with one of each") };
+    let done = destroy(last);
+    if done.is_err() {
+        made.push(last);
+    }
+    done
 }
 
 // SAFETY: the driver's handles in it may be used from any thread; whoever makes calls takes turns.
@@ -80,6 +102,9 @@ impl<'a> Scene<'a> {
         // SAFETY: the graph lives; the kernel has no parameters and is the recorder's.
         unsafe { add_node(spare_graph.handle(), &Dependencies::default(), &mut params) }?;
         let spare = Executable::new(&spare_graph, 0).map_err(|refused| refused.error)?;
+        let pages = vec![0; 3 * PAGE].into_boxed_slice();
+        let mut doomed = Made::default();
+        Self::make_doomed(&mut doomed, &pages[2 * PAGE..], &spare_graph, device.ordinal())?;
         device.synchronize()?;
         Ok(Self {
             recorder,
@@ -89,11 +114,56 @@ impl<'a> Scene<'a> {
             fresh,
             pool,
             managed,
+            pool_is_free: AtomicBool::new(false),
             spare,
             spare_graph,
-            page: vec![0; 4096].into_boxed_slice(),
-            made: Mutex::default(),
+            pages,
+            made: Mutex::new(doomed),
         })
+    }
+
+    /// One of each thing that a call may destroy.
+    fn make_doomed(
+        made: &mut Made,
+        page: &[u8],
+        graph: &Graph,
+        ordinal: u32,
+    ) -> Result<(), DriverError> {
+        let none = ptr::null_mut::<c_void>();
+        let (mut address, mut start, mut module, mut stream) =
+            (0, none, ptr::null_mut(), ptr::null_mut());
+        let (mut event, mut pool) = (ptr::null_mut(), ptr::null_mut());
+        let (mut empty, mut executable) = (ptr::null_mut(), ptr::null_mut());
+        let text = std::ffi::CString::new(super::KERNELS).unwrap_or_default();
+        let mut properties = zeroed::<CUmemPoolProps>();
+        properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        properties.location.id = ordinal as i32;
+        let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
+        let registered = page.as_ptr().cast_mut().cast::<c_void>();
+        // SAFETY: a context is current, the graph lives, the text is terminated; the results are for these calls to write, and
+        // each is noted, to be given back.
+        unsafe {
+            call!(cuMemAlloc_v2(&mut address, BYTES))?;
+            made.memory.push(address);
+            call!(cuMemAllocHost_v2(&mut start, BYTES))?;
+            made.host.push(start.expose_provenance());
+            call!(cuMemHostRegister_v2(registered, page.len(), 0))?;
+            made.registered.push(registered.expose_provenance());
+            call!(cuStreamCreate(&mut stream, 1))?;
+            made.streams.push(stream.expose_provenance());
+            call!(cuEventCreate(&mut event, 0))?;
+            made.events.push(event.expose_provenance());
+            call!(cuModuleLoadData(&mut module, text.as_ptr().cast()))?;
+            made.modules.push(module.expose_provenance());
+            call!(cuMemPoolCreate(&mut pool, &properties))?;
+            made.pools.push(pool.expose_provenance());
+            call!(cuGraphCreate(&mut empty, 0))?;
+            made.graphs.push(empty.expose_provenance());
+            call!(cuGraphInstantiateWithParams(&mut executable, graph.handle(), &mut params))?;
+            made.executables.push(executable.expose_provenance());
+        }
+        Ok(())
     }
 
     pub fn capturing(&self) -> CUstream {
@@ -283,11 +353,47 @@ impl<'a> Scene<'a> {
                     call!(cuStreamIsCapturing(legacy, &mut status))
                 }
                 "MemHostRegister" => {
-                    let start = self.page.as_ptr().cast_mut().cast::<c_void>();
-                    let done = call!(cuMemHostRegister_v2(start, self.page.len(), 0));
+                    let start = self.pages.as_ptr().cast_mut().cast::<c_void>();
+                    let done = call!(cuMemHostRegister_v2(start, PAGE, 0));
                     made.registered.extend(done.is_ok().then(|| start.expose_provenance()));
                     done
                 }
+                "MemHostAlloc" => {
+                    let mut start = ptr::null_mut();
+                    let done = call!(cuMemHostAlloc(&mut start, BYTES, 0));
+                    made.host.extend(done.is_ok().then(|| start.expose_provenance()));
+                    done
+                }
+                "MemFree" => destroy(&mut made.memory, |address| call!(cuMemFree_v2(address))),
+                "MemFreeHost" => destroy(&mut made.host, |start| {
+                    call!(cuMemFreeHost(ptr::with_exposed_provenance_mut(start)))
+                }),
+                "MemHostUnregister" => destroy(&mut made.registered, |start| {
+                    call!(cuMemHostUnregister(ptr::with_exposed_provenance_mut(start)))
+                }),
+                "MemFreeAsync(other, pool memory from before)" => {
+                    let done = call!(cuMemFreeAsync(self.pool, other));
+                    self.pool_is_free.store(done.is_ok(), Ordering::Relaxed);
+                    done
+                }
+                "MemPoolDestroy" => destroy(&mut made.pools, |pool| {
+                    call!(cuMemPoolDestroy(ptr::with_exposed_provenance_mut(pool)))
+                }),
+                "StreamDestroy(another)" => destroy(&mut made.streams, |stream| {
+                    call!(cuStreamDestroy_v2(ptr::with_exposed_provenance_mut(stream)))
+                }),
+                "EventDestroy" => destroy(&mut made.events, |event| {
+                    call!(cuEventDestroy_v2(ptr::with_exposed_provenance_mut(event)))
+                }),
+                "ModuleUnload" => destroy(&mut made.modules, |module| {
+                    call!(cuModuleUnload(ptr::with_exposed_provenance_mut(module)))
+                }),
+                "GraphDestroy" => destroy(&mut made.graphs, |graph| {
+                    call!(cuGraphDestroy(ptr::with_exposed_provenance_mut(graph)))
+                }),
+                "GraphExecDestroy" => destroy(&mut made.executables, |executable| {
+                    call!(cuGraphExecDestroy(ptr::with_exposed_provenance_mut(executable)))
+                }),
                 "IpcGetEventHandle" => {
                     let mut handle = zeroed::<CUipcEventHandle>();
                     call!(cuIpcGetEventHandle(&mut handle, recorded))
@@ -458,7 +564,9 @@ impl<'a> Scene<'a> {
         unsafe {
             log_drop(call!(cuStreamDestroy_v2(self.capturing)));
             self.recorder.device.synchronize()?;
-            log_drop(call!(cuMemFreeAsync(self.pool, self.other.handle())));
+            if !self.pool_is_free.load(Ordering::Relaxed) {
+                log_drop(call!(cuMemFreeAsync(self.pool, self.other.handle())));
+            }
             let managed = std::iter::once(self.managed);
             for address in made.memory.into_iter().chain(managed) {
                 log_drop(call!(cuMemFree_v2(address)));
@@ -480,6 +588,9 @@ impl<'a> Scene<'a> {
             }
             for executable in made.executables {
                 log_drop(call!(cuGraphExecDestroy(ptr::with_exposed_provenance_mut(executable))));
+            }
+            for pool in made.pools {
+                log_drop(call!(cuMemPoolDestroy(ptr::with_exposed_provenance_mut(pool))));
             }
             for graph in made.graphs {
                 log_drop(call!(cuGraphDestroy(ptr::with_exposed_provenance_mut(graph))));

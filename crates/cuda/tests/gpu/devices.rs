@@ -1,7 +1,8 @@
 //! Several devices: a context each, copies and kernels that reach from one to another, and what is refused.
 
 use phonograph_cuda::{
-    AdoptError, Bindings, CaptureMode, Cuda, Device, DeviceError, Driver, InstantiateError, Stream,
+    AdoptError, Bindings, CaptureMode, Cuda, Device, DeviceError, Driver, InstantiateError,
+    Refused, Stream,
 };
 use phonograph_graph::{
     Buffer, BufferId, BufferRole, Condition, ConditionalKind, DType, Extent, GraphBuilder,
@@ -161,7 +162,7 @@ fn what_is_on_another_device_than_declared_is_refused() {
     let far = cuda.alloc_on(1, 64).unwrap();
     let refused = cuda.instantiate(&graph, &schedule, &Bindings::new().memory(x, &far));
     let refused = refused.map(drop).unwrap_err();
-    assert!(matches!(refused, InstantiateError::Binding { .. }), "{refused}");
+    assert!(matches!(refused, InstantiateError::Refused(Refused::Binding { .. })), "{refused}");
 
     // The body of a conditional runs on one device.
     let mut b = GraphBuilder::new();
@@ -180,8 +181,9 @@ fn what_is_on_another_device_than_declared_is_refused() {
     assert!(refused.ends_with("cannot hold work of another device"), "{refused}");
 
     // Memory of a device that was not opened.
-    let only = Cuda::on(&[0]).unwrap();
-    let address = far.address();
+    let (only, mut other) = (Cuda::on(&[0]).unwrap(), Cuda::on(&[1]).unwrap());
+    let others = other.alloc(64).unwrap();
+    let address = others.address();
     // SAFETY: it is refused.
     let refused = unsafe { only.adopt(address, 64) }.map(drop);
     assert_eq!(refused, Err(AdoptError::OtherDevice { address, ordinal: 1 }));
@@ -189,7 +191,7 @@ fn what_is_on_another_device_than_declared_is_refused() {
     let adopted = unsafe { cuda.adopt(address, 64) }.unwrap();
     assert_eq!(adopted.device().ordinal(), 1);
     cuda.write(&adopted, &[5u32; 16]).unwrap();
-    assert_eq!(cuda.read::<u32>(&far).unwrap(), [5; 16]);
+    assert_eq!(other.read::<u32>(&others).unwrap(), [5; 16]);
     let twice = Cuda::on(&[1, 1]).map(drop);
     assert_eq!(twice, Err(DeviceError::Twice { ordinal: 1 }));
 }

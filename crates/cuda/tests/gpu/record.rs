@@ -62,11 +62,12 @@ fn random_updates_are_answered_as_the_model_answers() {
 fn the_tables_of_calls_are_answered_as_the_model_answers() {
     let Some(recorder) = recorder() else { return };
     let rows = include_str!("../../../capture/tests/data/call_matrix.jsonl").lines();
-    let answers = rows.map(|row| {
+    let settled = include_str!("../../../capture/tests/data/call_matrix_settled.jsonl").lines();
+    let answers = rows.chain(settled).map(|row| {
         let answered = recorder.beside(&serde_json::from_str(row).unwrap()).unwrap();
         serde_json::to_string(&answered).unwrap()
     });
-    check(&answers.collect::<Vec<_>>(), 456);
+    check(&answers.collect::<Vec<_>>(), 456 + 132);
     let rows = include_str!("../../../capture/tests/data/call_nodes.jsonl").lines();
     let answers = rows.map(|row| {
         let answered = recorder.on_stream(&serde_json::from_str(row).unwrap()).unwrap();
