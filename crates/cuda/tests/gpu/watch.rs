@@ -53,7 +53,10 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     let place = watch.spare_memory(spare).unwrap();
     for (first, last) in [(0, 0), (5, 131_072), (131_071, 307_199), (307_196, 307_196)] {
         for at in [first, last] {
-            cuda.write(&place.part(at, 1).unwrap(), &[1u8]).unwrap();
+            let address = place.part(at, 1).unwrap().address();
+            // SAFETY: the watched memory lives as long as `watch`, which works on it only when asked.
+            let byte = unsafe { cuda.adopt(address, 1) }.unwrap();
+            cuda.write(&byte, &[1u8]).unwrap();
         }
         let changed = watch.changed(&[(spare, &zeros)]).unwrap();
         assert_eq!(changed, [(0, first / 4 * 4..last / 4 * 4 + 4)]);
