@@ -321,9 +321,14 @@ const fn bound_kind(kind: BoundKind) -> &'static str {
     }
 }
 
-/// Bytes of internal buffers at every depth, each in a place of its own.
+/// Bytes of the internal buffers that nodes name, at every depth, each in a place of its own.
 fn own_places(graph: &ComputeGraph) -> u64 {
-    let internal = graph.buffers().iter().filter(|b| b.role == BufferRole::Internal);
+    let mut named = vec![false; graph.buffers().len()];
+    for (region, _) in graph.node_ids().flat_map(|node| graph.operands(node)) {
+        named[region.buffer.index()] = true;
+    }
+    let own = graph.buffers().iter().zip(named);
+    let internal = own.filter(|(buffer, named)| *named && buffer.role == BufferRole::Internal);
     let inner = graph.nodes().iter().flat_map(|node| node.kind.inner_graphs());
-    internal.map(|b| b.bytes).sum::<u64>() + inner.map(own_places).sum::<u64>()
+    internal.map(|(buffer, _)| buffer.bytes).sum::<u64>() + inner.map(own_places).sum::<u64>()
 }

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use phonograph::graph::{ComputeGraph, NodeId, display_name, to_dot};
+use phonograph::graph::{ComputeGraph, NodeId, Region, display_name, to_dot};
 use phonograph::plan::analysis::{RedundantEdge, Summary, critical_path, summary};
 use phonograph::report::html::html;
 use phonograph::report::picture::Picture;
 use phonograph::report::terminal::{WIDTH, terminal};
 use phonograph::report::text::{columns, count, elide, thousands};
-use phonograph::report::{picture_of, svg};
+use phonograph::report::{picture_of, sources, svg};
 use serde_json::json;
 
 use crate::costs::Source;
@@ -207,8 +207,38 @@ fn text(
     if kernels.len() > SHOWN {
         lines.add("", &format!("… and {} more names", thousands(kernels.len() - SHOWN)));
     }
+    let flow = sources(graph);
+    const FLOW: usize = 24;
+    for (index, (&node, read)) in flow.iter().take(FLOW).enumerate() {
+        lines.push(if index == 0 { "data flow" } else { "" }, &flow_line(graph, node, read));
+    }
+    if flow.len() > FLOW {
+        let more = thousands(flow.len() - FLOW);
+        lines.add("", &format!("… and {more} more nodes; --html has all"));
+    }
     let (nodes, edges) = (count(found.nodes, "node"), count(found.edges, "edge"));
     format!("{}\n{}", elide(&format!("{title}: {nodes}, {edges}{inner}"), width), lines.text)
+}
+
+/// What an observed node reads from whom, and what it writes.
+fn flow_line(graph: &ComputeGraph, node: NodeId, read: &[(Region, Vec<NodeId>)]) -> String {
+    let name = |region: &Region| &graph.buffer(region.buffer).name;
+    let read: Vec<String> = read
+        .iter()
+        .map(|(region, from)| match from[..] {
+            [] => name(region).to_string(),
+            _ => format!(
+                "{} of {}",
+                name(region),
+                from.iter().map(NodeId::to_string).collect::<Vec<_>>().join(" and ")
+            ),
+        })
+        .collect();
+    let operands = graph.operands(node);
+    let written = operands.iter().filter(|(_, access)| access.writes());
+    let written: Vec<&str> = written.map(|(region, _)| &**name(region)).collect();
+    let label = short(&display_name(&graph.node(node).name));
+    format!("{node} {label}: {} → {}", read.join(", "), written.join(", "))
 }
 
 fn chain(nodes: &[NodeId]) -> String {

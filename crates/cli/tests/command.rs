@@ -52,6 +52,48 @@ const AXPY: &str = r#"{
   }
 }"#;
 
+/// A graph whose kernels were watched: a chain as captured, two branches as found.
+const OBSERVED: &str = r#"{
+  "phonograph": 1,
+  "graph": {
+    "buffers": [
+      {"name": "block 0", "bytes": 64, "role": "external"},
+      {"name": "block 1", "bytes": 64, "role": "external"},
+      {"name": "block 2", "bytes": 64, "role": "external"},
+      {"name": "block 3", "bytes": 64, "role": "external"}
+    ],
+    "nodes": [
+      {"name": "relu", "observed": {"trials": 9, "operands": [
+        {"buffer": "block 0", "access": "read"}, {"buffer": "block 1", "access": "write"}]},
+        "kernel": {"grid": 1, "block": 32}},
+      {"name": "tanh", "observed": {"trials": 9, "operands": [
+        {"buffer": "block 0", "access": "read"}, {"buffer": "block 2", "access": "both", "bytes": 32}]},
+        "kernel": {"grid": 1, "block": 32}},
+      {"name": "add", "observed": {"trials": 11, "operands": [
+        {"buffer": "block 1", "access": "read"}, {"buffer": "block 2", "access": "read"},
+        {"buffer": "block 3", "access": "write"}]},
+        "kernel": {"grid": 1, "block": 32}}
+    ],
+    "edges": [["relu", "add"], ["tanh", "add"]]
+  }
+}"#;
+
+#[test]
+fn show_tells_the_data_flow_of_a_graph_that_was_watched() {
+    let shown = on_file(OBSERVED.as_bytes(), "show", &[]);
+    assert!(shown.status.success(), "{shown:?}");
+    // The first line names a file of chance.
+    let said = stdout(&shown);
+    insta::assert_snapshot!(said.split_once('\n').unwrap().1);
+    for (form, expected) in [
+        ("--dot", "observed=\"read block 0 0..64; both block 2 0..32\" trials=9"),
+        ("--html", "from n0 relu"),
+    ] {
+        let shown = stdout(&on_file(OBSERVED.as_bytes(), "show", &[form]));
+        assert!(shown.contains(expected), "{form}: {expected}");
+    }
+}
+
 #[test]
 fn show_tells_what_a_graph_is_made_of() {
     let mut said = String::new();

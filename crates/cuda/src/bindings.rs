@@ -1,9 +1,9 @@
 //! What a graph refers to and the user provides, and why a graph is refused.
 
-use phonograph_graph::{BufferId, EventId, Race, Violation};
+use phonograph_graph::{BufferId, EventId};
 use phonograph_kernels::cuda::CudaError;
-use phonograph_runtime::cpu::NodePath;
 use phonograph_runtime::cpu::kernels::{PrepareError, Registry};
+use phonograph_runtime::refused::{NodePath, Refused};
 use rustc_hash::FxHashMap;
 
 use crate::cublas::CublasError;
@@ -73,17 +73,9 @@ impl<'a> Bindings<'a> {
 /// Why a graph cannot be instantiated on CUDA. Found before anything has run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InstantiateError {
-    /// The schedule is not right for the graph.
-    #[error("the schedule is not right: {}{}", .0[0], more(.0.len()))]
-    Schedule(Vec<Violation>),
-    /// The graph does not order conflicting accesses.
-    #[error("the graph has a race{}: {}{}", within(.inside), .races[0], more(.races.len()))]
-    Race {
-        /// The node whose inner graph has them; empty for the outermost.
-        inside: NodePath,
-        /// The races.
-        races: Vec<Race>,
-    },
+    /// What every backend refuses.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// A node of a kind or form that does not run on CUDA, or not here.
     #[error("node {node} cannot run on CUDA: {reason}")]
     Unsupported {
@@ -150,14 +142,6 @@ pub enum InstantiateError {
         /// Why.
         source: PrepareError,
     },
-    /// A binding that does not fit.
-    #[error("the memory bound to {buffer} {problem}")]
-    Binding {
-        /// The buffer.
-        buffer: BufferId,
-        /// What is wrong.
-        problem: String,
-    },
     /// A buffer in a place that there is not.
     #[error("{buffer} ({name}) {problem}")]
     Buffer {
@@ -190,14 +174,6 @@ pub enum InstantiateError {
     /// The driver refused something else, such as memory.
     #[error(transparent)]
     Driver(#[from] DriverError),
-}
-
-fn more(count: usize) -> String {
-    if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() }
-}
-
-fn within(path: &NodePath) -> String {
-    if path.0.is_empty() { String::new() } else { format!(" inside {path}") }
 }
 
 fn because(verdict: &str) -> String {

@@ -14,11 +14,11 @@ use crate::device::{Device, DeviceError};
 use crate::error::{DriverError, Version};
 use crate::exec::{Exec, ReplayError};
 use crate::loader::Driver;
-use crate::lower::{self, Blas};
+use crate::lower::{self, Blas, How};
 use crate::memory::{Memory, MemoryError, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::nvrtc::{Nvrtc, NvrtcError, Program};
-use crate::order::{Order, Turn};
+use crate::order::Order;
 use crate::stream::Stream;
 
 /// CUDA devices as a backend.
@@ -143,6 +143,20 @@ impl Cuda {
         Memory::on_host(&self.owner, &self.devices[0], bytes)
     }
 
+    /// Memory of the first device that is somebody else's.
+    ///
+    /// # Safety
+    /// As for [`Memory::foreign`].
+    pub(crate) unsafe fn foreign(
+        &self,
+        address: u64,
+        bytes: u64,
+        keep: Box<dyn std::any::Any + Send + Sync>,
+    ) -> Memory {
+        // SAFETY: the caller's promise.
+        unsafe { Memory::foreign(&self.owner, &self.devices[0], address, bytes, keep) }
+    }
+
     /// The contents of memory, after all launches so far.
     ///
     /// # Errors
@@ -202,13 +216,25 @@ impl Cuda {
         bindings: &Bindings<'_>,
         timed: bool,
     ) -> Result<Exec, InstantiateError> {
-        let mut exec = lower::instantiate(self.target(), graph, schedule, bindings, timed)?;
-        // The first launch follows this as launches follow one another.
-        exec.front.turn = self.order.follow(&self.stream, &[exec.itself()])?;
-        exec.front.executable.upload(&self.stream)?;
-        exec.last = Some(self.stream.clone());
-        // It was ordered after nothing that it touches.
-        exec.front.turn = Turn::default();
+        lower::check_graph(graph, schedule)?;
+        self.instantiate_checked(graph, schedule, bindings, timed)
+    }
+
+    /// The same for a graph that [`lower::check_graph`] has found right.
+    pub(crate) fn instantiate_checked(
+        &mut self,
+        graph: &ComputeGraph,
+        schedule: &Schedule,
+        bindings: &Bindings<'_>,
+        timed: bool,
+    ) -> Result<Exec, InstantiateError> {
+        let stream = self.stream.clone();
+        let how = How { upload: Some(&stream), timed, in_parts: !timed };
+        let mut exec = lower::instantiate_checked(self.target(), graph, schedule, bindings, how)?;
+        // It was uploaded on this stream: the first launch follows that as launches follow one another. Nothing that it
+        // touches came before, so it begins no turn.
+        self.order.follow(&stream, &[exec.itself()])?;
+        exec.last = Some(stream);
         Ok(exec)
     }
 
@@ -232,7 +258,7 @@ impl Cuda {
         if exec.front.pending || !self.order.continues(exec.front.turn, stream) {
             self.prepare(exec, stream)?;
         }
-        Ok(exec.front.executable.launch(stream)?)
+        Ok(exec.front.launch(stream)?)
     }
 
     /// Makes a launch on the stream possible that is not just another one of the same.

@@ -21,7 +21,8 @@ use crate::block::{Block, WordId};
 use crate::cublas::Handle;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
-use crate::graph::{Executable, Graph};
+use crate::front::{Front, PartId};
+use crate::graph::Graph;
 use crate::launch::{Launch, Pointers};
 use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
@@ -80,6 +81,7 @@ pub(crate) struct OpId(pub u32);
 pub(crate) struct Op {
     pub node: CUgraphNode,
     pub work: Work,
+    pub part: PartId,
     pub changed: bool,
 }
 
@@ -159,7 +161,7 @@ pub(crate) struct ScalarSlot {
 pub struct Exec {
     // In the order in which they are dropped: what is launched before what it refers to.
     pub(crate) front: Front,
-    pub(crate) _graph: Graph,
+    pub(crate) _graphs: Vec<Graph>,
     /// The operations that can be changed.
     pub(crate) ops: Vec<Op>,
     /// The functions that its kernels run.
@@ -191,6 +193,8 @@ pub struct Exec {
     pub(crate) events: FxHashMap<EventId, Event>,
     /// Of each node of the outermost graph, the driver's nodes that can be disabled; `None` where it cannot.
     pub(crate) switches: Box<[Option<SmallVec<[CUgraphNode; 1]>>]>,
+    /// Of each node of the outermost graph, the part that it is in; empty if there is only one.
+    pub(crate) parts: Box<[PartId]>,
     /// What kernels note that they could not do, if any of them may.
     pub(crate) faults: Option<Faults>,
     pub(crate) host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
@@ -201,16 +205,6 @@ pub struct Exec {
     pub(crate) device: Device,
     pub(crate) owner: Arc<Owner>,
     pub(crate) last: Option<Stream>,
-}
-
-/// What a launch looks at, in one line of the cache: a launch of a large graph leaves none of it there.
-#[repr(align(64))]
-pub(crate) struct Front {
-    pub executable: Executable,
-    /// The turn of its last launch.
-    pub turn: Turn,
-    /// Whether something is to be done before the next launch: slots without memory, changes, memory to be let go.
-    pub pending: bool,
 }
 
 /// What generated kernels note that they could not do.
@@ -243,9 +237,11 @@ impl Faults {
 unsafe impl Send for Exec {}
 
 impl Exec {
-    /// The driver's handle, for other users of the driver. Valid for as long as this value.
-    pub fn handle(&self) -> CUgraphExec {
-        self.front.executable.handle()
+    /// The driver's handles, for other users of the driver: one, or for a very large graph several, which are launched one
+    /// after another on one stream. Valid for as long as this value.
+    pub fn handles(&self) -> impl ExactSizeIterator<Item = CUgraphExec> + '_ {
+        let parts = 0..1 + self.front.rest.len() as u32;
+        parts.map(|part| self.front.part(PartId(part)).handle())
     }
 
     /// The driver's nodes of each node of the outermost graph; `None` for nodes other than kernels, copies and fills.
@@ -375,16 +371,12 @@ impl Exec {
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), SetNodeError> {
         let nodes = self.switches.get(node.index()).ok_or(SetError::UnknownNode(node))?;
         let nodes = nodes.as_ref().ok_or(SetError::NotDisableable(node))?;
+        let part = self.parts.get(node.index()).copied().unwrap_or(PartId(0));
+        let executable = self.front.part(part).handle();
         let _current = self.device.enter()?;
         for &node in nodes {
             // SAFETY: the executable lives, and the node is of the graph that it was made of.
-            unsafe {
-                call!(cuGraphNodeSetEnabled(
-                    self.front.executable.handle(),
-                    node,
-                    u32::from(enabled)
-                ))
-            }?;
+            unsafe { call!(cuGraphNodeSetEnabled(executable, node, u32::from(enabled))) }?;
         }
         Ok(())
     }
@@ -394,11 +386,11 @@ impl Exec {
         if self.changed.is_empty() {
             return Ok(());
         }
-        let executable = self.front.executable.handle();
         let _current = self.device.enter()?;
         let mut pointers = Pointers::new();
         while let Some(&id) = self.changed.last() {
             let op = &mut self.ops[id.0 as usize];
+            let executable = self.front.part(op.part).handle();
             // SAFETY: the executable lives, the node is of the graph that it was made of, and the parameters are of its
             // kind. The driver copies what they point to.
             unsafe {
@@ -472,7 +464,7 @@ impl Exec {
         if self.front.pending {
             self.settle(stream)?;
         }
-        self.front.executable.launch(stream)?;
+        self.front.launch(stream)?;
         if self.last.as_ref().is_none_or(|last| !last.is(stream)) {
             self.last = Some(stream.clone());
         }

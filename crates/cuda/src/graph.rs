@@ -62,6 +62,9 @@ pub(crate) fn edge_data(from_port: u8, to_port: u8, programmatic: bool) -> CUgra
     data
 }
 
+// SAFETY: the handle may be used from any thread, one at a time; nobody shares a `Graph`.
+unsafe impl Send for Graph {}
+
 impl Graph {
     pub fn new(device: &Device) -> Result<Self, DriverError> {
         let _current = device.enter()?;
@@ -167,6 +170,17 @@ pub(crate) struct Refused {
     pub node: CUgraphNode,
 }
 
+// SAFETY: the node is only compared with others.
+unsafe impl Send for Refused {}
+
+impl Refused {
+    /// An error that says nothing of a node.
+    pub fn of_graph(error: DriverError) -> Self {
+        let verdict = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
+        Self { error, verdict, node: ptr::null_mut() }
+    }
+}
+
 /// An instantiated graph.
 pub(crate) struct Executable {
     handle: CUgraphExec,
@@ -179,12 +193,8 @@ unsafe impl Send for Executable {}
 impl Executable {
     /// Instantiates a graph. The flags are the driver's.
     pub fn new(graph: &Graph, flags: u64) -> Result<Self, Refused> {
-        let refuse = |error| {
-            let verdict = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
-            Refused { error, verdict, node: ptr::null_mut() }
-        };
-        let _current = graph.device.enter().map_err(refuse)?;
-        let _relaxed = relaxed().map_err(refuse)?;
+        let _current = graph.device.enter().map_err(Refused::of_graph)?;
+        let _relaxed = relaxed().map_err(Refused::of_graph)?;
         let mut handle = ptr::null_mut();
         let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
         params.flags = flags;

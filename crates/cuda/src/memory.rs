@@ -4,6 +4,7 @@
 //! which is borrowed exclusively meanwhile, by copies that wait for all work on the device: no reader sees half of what
 //! a replay writes, and no host function runs on bytes that are being replaced.
 
+use std::any::Any;
 use std::fmt;
 use std::ptr;
 use std::sync::{Arc, Weak};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys::CU_MEMHOSTALLOC_DEVICEMAP;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
 use phonograph_runtime::cpu::kernels::Element;
+use phonograph_runtime::refused::Span;
 
 use crate::adopted::{self, Identity, StaleMemory};
 use crate::captures::relaxed;
@@ -58,6 +60,8 @@ struct Allocation {
     on_host: bool,
     /// Of memory that somebody else allocated: what it was then.
     adopted: Option<Identity>,
+    /// What memory of somebody else's is kept by; it is not freed here.
+    keep: Option<Box<dyn Any + Send + Sync>>,
     /// The launches that touched it last.
     uses: Uses,
 }
@@ -123,6 +127,7 @@ impl Memory {
             bytes,
             on_host: false,
             adopted: None,
+            keep: None,
             uses: Uses::default(),
         });
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
@@ -150,8 +155,39 @@ impl Memory {
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
         let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        let (on_host, adopted, uses) = (true, None, Uses::default());
-        Ok(Self::whole(Allocation { device, owner, address, bytes, on_host, adopted, uses }))
+        Ok(Self::whole(Allocation {
+            device,
+            owner,
+            address,
+            bytes,
+            on_host: true,
+            adopted: None,
+            keep: None,
+            uses: Uses::default(),
+        }))
+    }
+
+    /// Part of an allocation that somebody else made, and whatever keeps it from being freed.
+    ///
+    /// # Safety
+    /// So many bytes are there, in reach of the device, for as long as `keep` lives.
+    pub(crate) unsafe fn foreign(
+        owner: &Arc<Owner>,
+        device: &Device,
+        address: u64,
+        bytes: u64,
+        keep: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self::whole(Allocation {
+            device: device.clone(),
+            owner: owner.clone(),
+            address,
+            bytes,
+            on_host: false,
+            adopted: None,
+            keep: Some(keep),
+            uses: Uses::default(),
+        })
     }
 
     /// A whole allocation of a device that somebody else made and frees.
@@ -163,6 +199,7 @@ impl Memory {
             bytes: identity.bytes,
             on_host: false,
             adopted: Some(identity),
+            keep: None,
             uses: Uses::default(),
         })
     }
@@ -236,6 +273,11 @@ impl Memory {
     /// Whether both handles are of the same memory.
     pub fn same_as(&self, other: &Memory) -> bool {
         self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
+    }
+
+    /// Where it lies. Addresses tell, so all memory is of one space.
+    pub(crate) fn span(&self) -> Span {
+        Span { space: 0, start: self.address(), bytes: self.bytes }
     }
 
     /// Whether there is a byte that both handles are of. Memory of no bytes counts as one. Addresses tell, since those of all
@@ -405,7 +447,7 @@ impl Memory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.adopted.is_some() {
+        if self.adopted.is_some() || self.keep.is_some() {
             return; // Whoever allocated it frees it.
         }
         let current = self.device.enter();

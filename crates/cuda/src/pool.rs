@@ -10,6 +10,7 @@ use phonograph_graph::{
     Access, BufferId, BufferRole, ComputeGraph, Effects, NodeId, NodeKind, Region, Schedule,
 };
 use phonograph_runtime::cpu::NodePath;
+use phonograph_runtime::refused::check_graph;
 use rustc_hash::FxHashMap;
 
 use crate::bindings::{Bindings, InstantiateError};
@@ -140,9 +141,9 @@ impl Cuda {
             return Err(PoolError::Empty);
         }
         // What is said of the order of accesses holds of valid schedules of graphs without races.
-        lower::check_graph(graph, schedule)?;
+        check_graph(graph, schedule).map_err(InstantiateError::from)?;
         check_independent(graph, schedule, bindings)?;
-        let first = self.instantiate(graph, schedule, bindings)?;
+        let first = self.instantiate_checked(graph, schedule, bindings, false)?;
         // What the first instance was given to read, the others read as well.
         let read = first.memory.iter().filter(|(buffer, _)| !first.written.contains(buffer));
         let read: Vec<(BufferId, Memory)> =
@@ -152,7 +153,7 @@ impl Cuda {
         let given = missing.fold(bindings.clone(), |all, (id, memory)| all.memory(*id, memory));
         let mut all = vec![first];
         while all.len() < instances {
-            all.push(self.instantiate(graph, schedule, &given)?);
+            all.push(self.instantiate_checked(graph, schedule, &given, false)?);
         }
         let device = self.devices()[0].clone();
         let with_stream = |exec| Ok((exec, Stream::new(&device)?));

@@ -1,6 +1,6 @@
 //! What executing an operation costs, beside what it computes: tensors of four elements.
 //!
-//! `cargo bench -p phonograph --bench eager -- [cpu|cuda]`. Every operation is made anew each time, as programs do, and
+//! `cargo bench -p phonograph --bench eager`, on CUDA with `-- cuda`. Every operation is made anew each time, as programs do, and
 //! executed again and again; *execute* hands it to the stream, *sync* waits for each. Medians of 15 rounds.
 
 use std::time::Instant;
@@ -14,13 +14,11 @@ const ROUNDS: usize = 15;
 const CALLS: u32 = 200;
 
 fn device() -> Result<Device> {
-    match std::env::args().nth(1).as_deref() {
-        Some("cuda") => {
-            let cuda = phonograph_cuda::Cuda::new().map_err(Error::other)?;
-            Device::on(phonograph_cuda::CudaBackend::new(cuda), 4)
-        }
-        _ => Device::cpu(1),
+    if !std::env::args().any(|argument| argument == "cuda") {
+        return Device::cpu(1);
     }
+    let cuda = phonograph_cuda::Cuda::new().map_err(Error::other)?;
+    Device::on(phonograph_cuda::CudaBackend::new(cuda), 4)
 }
 
 /// Median time of a call, µs: handed over, and waited for each time.

@@ -1,32 +1,58 @@
 //! What one replay costs the host, by how many buffers the graph tracks.
 //!
-//! `cargo bench -p phonograph --bench tracked`. The graph has one node, a host function that does nothing and names a part of
-//! each buffer; whatever grows with their number is bookkeeping. *launch* hands a launch to the stream without waiting;
-//! *replay* is a launch and its end. *taken turns* adds a conflict: the launches alternate between two streams, so that each
-//! waits for the one before. Medians of 15 rounds, the counts in turns within a round, so that all see the same machine.
+//! `cargo bench -p phonograph --bench tracked`, on CUDA with `--features cuda` and `-- cuda`. The graph has one node that does
+//! nothing and names a part of each buffer: a host function, on CUDA an empty graph of the driver's. Whatever grows with their
+//! number is bookkeeping. *launch* hands a launch to the stream without waiting; *replay* is a launch and its end. *taken
+//! turns* adds a conflict: the launches alternate between two streams, so that each waits for the one before. Medians of 15
+//! rounds, the counts in turns within a round, so that all see the same machine.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use phonograph::prelude::*;
-use phonograph::runtime::streams::SoftwareCpu;
+use phonograph::runtime::streams::{Adopt, SoftwareCpu};
 
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];
 const ROUNDS: usize = 15;
 const REPLAYS: u32 = 200;
 
+/// A graph that names all of these.
+type Touch = fn(&Device, Vec<Tensor<f32>>) -> Result<CapturedGraph<()>>;
+
 fn main() -> Result<()> {
-    let device = Device::cpu(1)?;
+    #[cfg(feature = "cuda")]
+    if std::env::args().any(|argument| argument == "cuda") {
+        let touch: Touch = |device, tensors| {
+            // SAFETY: nothing is captured, so nothing is touched.
+            let op =
+                unsafe { phonograph::interop::captured(device, "touch", tensors, (), |_| ()) }?;
+            op.map(drop).graph_on(&device.stream(0))
+        };
+        return match Device::cuda(0) {
+            Ok(device) => measure::<phonograph::cuda::CudaBackend>(&device, touch),
+            Err(error) => {
+                println!("skipped: {error}");
+                Ok(())
+            }
+        };
+    }
+    measure::<SoftwareCpu>(&Device::cpu(1)?, |device, tensors| {
+        let op = host("touch", tensors, |_| Ok::<(), Error>(()));
+        op.map(drop).graph_on(&device.stream(0))
+    })
+}
+
+fn measure<B: Adopt>(device: &Device, touch: Touch) -> Result<()> {
     let streams = [device.stream(0), device.stream(1)];
     let mut graphs = Vec::new();
     for count in COUNTS {
         let tensors: Result<Vec<Tensor<f32>>> =
             (0..count).map(|_| api::zeros::<f32>([16]).sync_on(&streams[0])).collect();
-        let op = host("touch", tensors?, |_| Ok::<(), Error>(()));
-        let graph = op.map(drop).graph_on(&streams[0])?;
+        let graph = touch(device, tensors?)?;
         assert_eq!(graph.graph().buffers().len(), count);
         graphs.push(graph);
     }
-    let mut times = vec![[const { Vec::new() }; 3]; COUNTS.len()];
+    let shared = device.shared::<B>().expect("it is the device's backend");
+    let mut times = vec![[const { Vec::<Duration>::new() }; 3]; COUNTS.len()];
     for _ in 0..ROUNDS {
         for (graph, times) in graphs.iter().zip(&mut times) {
             let start = Instant::now();
@@ -40,7 +66,6 @@ fn main() -> Result<()> {
             }
             times[2].push(start.elapsed());
             // Fewer than the stream runs by itself, so that only the handing over is timed.
-            let shared = device.shared::<SoftwareCpu>().expect("it is on the CPU");
             let stream = shared.stream();
             let start = Instant::now();
             for _ in 0..16 {

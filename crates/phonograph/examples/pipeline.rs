@@ -1,8 +1,11 @@
 //! An image pipeline that forks into three streams and joins: each colour is blurred and sharpened by itself, then they are
 //! mixed to grey.
 //!
-//! `cargo run --release --example pipeline`
+//! `cargo run --release --example pipeline`, and with `-- --backend wgpu` on a GPU.
 
+mod backend;
+
+use backend::Backend;
 use phonograph::prelude::*;
 
 const HEIGHT: u64 = 48;
@@ -62,6 +65,11 @@ fn picture(colour: u64) -> Vec<f32> {
     (0..HEIGHT * WIDTH).map(pixel).collect()
 }
 
+/// The largest difference of a pixel between devices. No value here is as large as 1, so that each of the roundings of a pixel
+/// is half a unit of 2^-23 of it, or of a sum of two or three; they come to less than ten such halves, on either device.
+#[cfg(test)]
+const TOLERANCE: f32 = 20.0 / (1 << 24) as f32;
+
 struct Outcome {
     eager: Vec<f32>,
     replay: Vec<f32>,
@@ -69,8 +77,7 @@ struct Outcome {
     nodes: usize,
 }
 
-fn run() -> Result<Outcome> {
-    let device = Device::cpu(3)?;
+fn run(device: &Device) -> Result<Outcome> {
     let stream = device.stream(0);
     let channels = || -> Result<Vec<Channel>> {
         (0..3).map(|colour| Channel::new(&stream, picture(colour))).collect()
@@ -102,7 +109,7 @@ fn run() -> Result<Outcome> {
 }
 
 fn main() -> Result<()> {
-    let Outcome { eager, replay, streams, nodes } = run()?;
+    let Outcome { eager, replay, streams, nodes } = run(&Backend::asked_for().open(3)?)?;
     let same = if eager == replay { "the same bits" } else { "different bits" };
     println!("{nodes} nodes on {streams} streams; eager and replay give {same}");
     Ok(())
@@ -110,7 +117,7 @@ fn main() -> Result<()> {
 
 #[test]
 fn three_colours_are_three_streams_and_replay_gives_the_eager_bits() -> Result<()> {
-    let Outcome { eager, replay, streams, nodes } = run()?;
+    let Outcome { eager, replay, streams, nodes } = run(&Device::cpu(3)?)?;
     assert_eq!((streams, nodes), (3, 10));
     assert_eq!(eager, replay);
     // Against the same arithmetic on the host, pixel by pixel.
@@ -133,6 +140,19 @@ fn three_colours_are_three_streams_and_replay_gives_the_eager_bits() -> Result<(
     for at in 0..h * w {
         let expected = sharp[0][at] * 0.2126 + sharp[1][at] * 0.7152 + sharp[2][at] * 0.0722;
         assert_eq!(replay[at], expected, "pixel {at}");
+    }
+    Ok(())
+}
+
+#[test]
+fn other_devices_give_nearly_the_same_picture() -> Result<()> {
+    let expected = run(&Device::cpu(1)?)?;
+    for device in backend::others() {
+        let Outcome { eager, replay, nodes, .. } = run(&device)?;
+        assert_eq!((nodes, &eager), (10, &replay), "eager and replay give the same bits");
+        for (at, (found, expected)) in replay.iter().zip(&expected.replay).enumerate() {
+            assert!((found - expected).abs() <= TOLERANCE, "pixel {at}: {found}, not {expected}");
+        }
     }
     Ok(())
 }

@@ -76,10 +76,33 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Start`] says what this machine lacks.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cuda-api")]
     pub fn cuda(ordinal: u32) -> Result<Self> {
         let cuda = crate::cuda::Cuda::on(&[ordinal]).map_err(|e| Error::Start(e.to_string()))?;
         Self::on(crate::cuda::CudaBackend::new(cuda), STREAMS)
+    }
+
+    /// The GPU that wgpu prefers, with four streams, which are an order and not parallelism. Functions of the host are refused
+    /// there.
+    ///
+    /// ```
+    /// use phonograph::prelude::*;
+    ///
+    /// let device = match Device::wgpu() {
+    ///     Ok(device) => device,
+    ///     Err(error) => return Ok(println!("skipped: {error}")),
+    /// };
+    /// let ones = api::ones::<f32>([2, 3]).sync_on(&device.stream(0))?;
+    /// assert_eq!(ones.to_vec()?, [1.0; 6]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Start`] says what this machine lacks.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu() -> Result<Self> {
+        let gpu = crate::wgpu::Wgpu::new().map_err(|e| Error::Start(e.to_string()))?;
+        Self::on(crate::wgpu::WgpuBackend::new(gpu), STREAMS)
     }
 
     /// A device on whichever backend takes graphs as data, with so many streams.
@@ -206,7 +229,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// The logical stream.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cuda-api")]
     pub fn id(&self) -> LogicalStreamId {
         self.on
     }

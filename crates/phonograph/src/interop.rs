@@ -6,6 +6,7 @@
 //!   of the level below; those of [`cuda`](crate::cuda) give raw ones.
 //! - *Streams*: [`Stream::lend`] puts a stream of somebody else's behind this one, [`Stream::take_back`] this one behind it.
 //!   What happens in between, to tensors that both name, is ordered by that.
+//! - *Memory*: [`Tensor::import`] takes a buffer of somebody else's for a tensor.
 //! - *Graphs*: [`CapturedGraph::launch_on_raw`] launches in the order of somebody else's stream. [`raw_graph`] makes a graph of
 //!   the driver's an operation, and [`captured`] whatever a library does on a stream.
 //!
@@ -40,9 +41,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use crate::context::ExecutionContext;
-use crate::cuda::cudarc::driver::sys::{CUgraph, CUgraphExec, CUstream};
+use crate::cuda::cudarc::driver::sys::{CUdeviceptr, CUgraph, CUgraphExec, CUstream};
 use crate::cuda::{self, CudaBackend, RawGraph};
-use crate::graph::{Access, Arg, KernelConfig, KernelNode, KernelRef, NodeKind};
+use crate::graph::{
+    Access, Arg, BufferId, DEFAULT_ALIGN, KernelConfig, KernelNode, KernelRef, NodeKind, View,
+};
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::operand::Operands;
@@ -121,6 +124,37 @@ fn touched(tensors: &impl Operands) -> Vec<(streams::Buffer, bool)> {
 }
 
 impl<T: Element> Tensor<T> {
+    /// A tensor in memory of somebody else's: dense elements of these extents, from an address that is a multiple of 256 on.
+    /// `keep` is dropped when the tensor, the graphs that use it, and all work on it are gone and done.
+    ///
+    /// # Errors
+    /// [`Error::OtherBackend`]; [`Error::Operand`] for an address that is not aligned; extents that are no shape.
+    ///
+    /// # Safety
+    /// While `keep` lives, so many elements are there, in memory of the device, and in no other tensor. As long as the tensor
+    /// or a graph with it lives, others touch them only where it was [lent](Stream::lend). Whatever has been issued on them is
+    /// done, or the stream that it was issued to has been [taken back](Stream::take_back) from.
+    pub unsafe fn import(
+        on: &Stream,
+        address: CUdeviceptr,
+        extents: impl AsRef<[u64]>,
+        keep: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        let device = shared(on.device(), "a tensor in raw memory")?;
+        let view = View::contiguous(BufferId(0), T::DTYPE, extents.as_ref())?;
+        if !address.is_multiple_of(DEFAULT_ALIGN) {
+            let problem = format!("the address is not a multiple of {DEFAULT_ALIGN}");
+            return Err(Error::operand("Tensor::import", problem));
+        }
+        let bytes = view.region().bytes;
+        // SAFETY: a page is made of memory that is there, and imported once.
+        let buffer = unsafe {
+            let page = device.with_backend(|backend| backend.page(address, bytes, keep));
+            device.stream_of(on.run().id()).import("imported", page, bytes)?
+        };
+        Ok(Tensor::new(on.device().clone(), buffer, view))
+    }
+
     /// Its memory, whose [`address`](cuda::Memory::address) is raw. Valid for as long as the tensor: after that, it is somebody
     /// else's although the handle keeps it allocated.
     ///

@@ -41,7 +41,7 @@
 //! - [`report`]: pictures, timelines and pages.
 
 pub use phonograph_capture as capture;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-api")]
 pub use phonograph_cuda as cuda;
 pub use phonograph_graph as graph;
 pub use phonograph_kernels as kernels;
@@ -52,9 +52,9 @@ pub use phonograph_trace as trace;
 #[cfg(feature = "wgpu")]
 pub use phonograph_wgpu as wgpu;
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-api")]
 pub mod interop;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "cuda-api")]
 pub mod recover;
 
 pub mod api;

@@ -159,7 +159,7 @@ impl OpRecorder {
     }
 
     /// Keeps what only the backend knows how to run for as long as the graph lives; the name that nodes call it by.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "cuda-api")]
     pub(crate) fn other(&mut self, name: &str, it: Arc<dyn std::any::Any + Send + Sync>) -> String {
         let unique = unique(name);
         self.registry.other(&unique, it);

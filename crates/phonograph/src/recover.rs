@@ -16,7 +16,6 @@ use std::time::Instant;
 
 use phonograph_cuda::{Arranged, Diversion, DriverError, Memory, Saved, Watch, WatchError};
 use phonograph_graph::{ComputeGraph, GraphError, NodeId};
-use phonograph_plan::PlanError;
 use phonograph_plan::recover::{
     BlockId, Change, Diverted, Limits, Progress, Recovered, Subject, Verdict,
 };
@@ -63,9 +62,6 @@ pub enum RecoverError {
         /// What it said.
         reason: String,
     },
-    /// An order on fewer streams could not be planned.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
     /// What was found is no valid graph.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -137,7 +133,12 @@ pub fn recover(
     // Before nodes are diverted.
     let before = watch.arrange(&order, &captured)?;
     let scratch = options.scratch_from.min(watch.blocks().len())..watch.blocks().len();
-    let mut bench = Watched { watch, order, give, scratch };
+    let named = order
+        .iter()
+        .map(|&node| watch.named(node))
+        .map(|named| named.into_iter().map(|(at, offset)| (BlockId(at as u32), offset)).collect())
+        .collect();
+    let mut bench = Watched { watch, order, give, scratch, named };
     let recovered = phonograph_plan::recover::recover(&mut bench, options.limits, progress)?;
     let sizes: Vec<u64> = bench.watch.blocks().iter().map(|block| block.bytes).collect();
     let graph = told::told(bench.watch.imported().graph(), &bench.order, &recovered, &sizes)?;
@@ -172,6 +173,8 @@ struct Watched<'a> {
     order: Vec<NodeId>,
     give: &'a mut dyn FnMut(u32) -> Result<(), String>,
     scratch: Range<usize>,
+    /// By node: what its parameters seem to name.
+    named: Vec<Vec<(BlockId, u64)>>,
 }
 
 fn place(block: BlockId) -> usize {
@@ -203,8 +206,7 @@ impl Subject for Watched<'_> {
     }
 
     fn named(&self, node: NodeId) -> Vec<(BlockId, u64)> {
-        let named = self.watch.named(self.order[node.index()]);
-        named.into_iter().map(|(block, offset)| (BlockId(block as u32), offset)).collect()
+        self.named[node.index()].clone()
     }
 
     fn is_scratch(&self, block: BlockId) -> bool {

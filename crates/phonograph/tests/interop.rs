@@ -147,6 +147,36 @@ fn a_raw_graph_on_declared_tensors_is_ordered_by_them() {
 }
 
 #[test]
+fn a_buffer_of_cudarcs_is_a_tensor_until_nothing_uses_it() {
+    let Some((device, theirs)) = both() else { return };
+    let stream = device.stream(0);
+    let slice = theirs.clone_htod(&vec![3.0f32; LEN as usize]).unwrap();
+    let address = slice.device_ptr(&theirs).0;
+    theirs.synchronize().unwrap();
+    let slice = Arc::new(slice);
+    // SAFETY: the buffer is kept, what was issued on it is done, and it is read by its owner only when all of this is.
+    let mut y = unsafe { Tensor::<f32>::import(&stream, address, [LEN], slice.clone()) }.unwrap();
+    assert_eq!(y.cuda().unwrap().address(), address);
+    let graph = double(&mut y).map(drop).graph_on(&stream).unwrap();
+    increment(&mut y).map(drop).sync_on(&device.stream(1)).unwrap();
+    graph.launch().sync_on(&device.stream(2)).unwrap();
+    drop(y);
+    graph.launch().sync_on(&stream).unwrap();
+    assert_eq!(Arc::strong_count(&slice), 2, "the graph keeps it");
+    graph.update(graph.launch()).unwrap();
+    drop(graph);
+    for index in 0..device.streams() {
+        device.stream(index).sync().unwrap();
+    }
+    device.report(); // lets go of what has been dropped
+    assert_eq!(Arc::strong_count(&slice), 1);
+    assert_eq!(theirs.clone_dtoh(&*slice).unwrap(), vec![32.0; LEN as usize]);
+    // SAFETY: nothing is done with it.
+    let crooked = unsafe { Tensor::<f32>::import(&stream, address + 4, [4], ()) };
+    assert!(crooked.unwrap_err().to_string().contains("multiple of 256"));
+}
+
+#[test]
 fn other_backends_have_no_handles_of_cudas() {
     let device = Device::cpu(1).unwrap();
     let stream = device.stream(0);

@@ -483,15 +483,88 @@ fn adversarial_cases() {
     let mut told = String::new();
     for (name, kernels) in cases {
         for zeros in [false, true] {
-            let recovered =
-                observe(&kernels, read + write, 6, Limits { zeros, ..Limits::default() });
-            told += &tell(name, zeros, &kernels, &recovered);
+            let mut machine = Machine::new(kernels.clone(), read + write, 6);
+            let recovered = observe_on(&mut machine, Limits { zeros, ..Limits::default() });
+            told += &tell(name, zeros, &machine, &recovered);
         }
     }
     insta::assert_snapshot!(told);
 }
 
-fn tell(name: &str, zeros: bool, kernels: &[Kernel], recovered: &Recovered) -> String {
+/// What becomes of kernels that share scratch memory: block 5.
+#[test]
+fn scratch_memory() {
+    use Naming::{All, Nothing, Writes};
+    let through = |read, write| Kernel::Through { read, scratch: 5, write };
+    let to = |read: usize, write: usize| Kernel::Mix { reads: vec![read], writes: vec![write] };
+    let pair = || vec![through(0, 2), to(2, 3), to(2, 3), through(1, 4)];
+    let calls = || vec![to(0, 5), to(5, 2), to(2, 3), to(2, 3), to(1, 5), to(5, 4)];
+    let gap = vec![to(0, 5), to(0, 2), to(5, 3), to(3, 2), to(3, 2), through(1, 4)];
+    let cases: Vec<(&str, Vec<Kernel>, Naming)> = vec![
+        ("two kernels", pair(), All),
+        ("two kernels, and no parameter names it", pair(), Nothing),
+        ("two kernels, and where they read from is not named", pair(), Writes),
+        ("two calls of two kernels", calls(), All),
+        ("two calls of two kernels, and where they read from is not named", calls(), Writes),
+        ("a call with something else in between", gap, All),
+        (
+            "a result that waits there for long",
+            vec![
+                to(0, 5),
+                to(0, 2),
+                to(0, 3),
+                to(2, 4),
+                to(5, 4),
+                to(4, 3),
+                to(4, 3),
+                through(1, 2),
+            ],
+            All,
+        ),
+        (
+            "something that waits there for the next replay",
+            vec![to(5, 2), to(2, 3), to(1, 4), to(0, 5)],
+            All,
+        ),
+        (
+            "half of it each",
+            vec![
+                Kernel::Half { read: 0, write: 5 },
+                to(5, 2),
+                to(2, 3),
+                to(2, 3),
+                to(1, 5),
+                to(5, 4),
+            ],
+            All,
+        ),
+        (
+            "left as it was found",
+            vec![
+                Kernel::Tidy { read: 0, scratch: 5, write: 2 },
+                to(2, 3),
+                to(2, 3),
+                Kernel::Tidy { read: 1, scratch: 5, write: 4 },
+            ],
+            All,
+        ),
+    ];
+    let mut told = String::new();
+    for (name, kernels, naming) in cases {
+        let mut machine = Machine::new(kernels, 2, 6);
+        machine.scratch[5] = true;
+        machine.naming.fill(naming);
+        let recovered = observe_on(&mut machine, Limits::default());
+        told += &tell(name, false, &machine, &recovered);
+        for private in &recovered.private {
+            let nodes: Vec<_> = private.nodes.iter().map(|node| node.index()).collect();
+            told += &format!("  {nodes:?} have a copy: {:?}\n", private.instead.own);
+        }
+    }
+    insta::assert_snapshot!(told);
+}
+
+fn tell(name: &str, zeros: bool, machine: &Machine, recovered: &Recovered) -> String {
     let list = |pairs: &[(usize, usize)]| -> String {
         let pairs: Vec<String> = pairs.iter().map(|(a, b)| format!("{a}→{b}")).collect();
         if pairs.is_empty() { "none".to_owned() } else { pairs.join(" ") }
@@ -500,8 +573,7 @@ fn tell(name: &str, zeros: bool, kernels: &[Kernel], recovered: &Recovered) -> S
         recovered.graph.edges().map(|edge| (edge.from.index(), edge.to.index())).collect();
     let missed: Vec<_> =
         recovered.missed.iter().map(|m| (m.before.index(), m.after.index())).collect();
-    let machine = Machine::new(kernels.to_vec(), 0, 6);
-    let open = open_conflicts(&machine, &recovered.graph, |_| true);
+    let open = open_conflicts(machine, &recovered.graph, |_| true);
     let mut told = format!("{name}{}\n", if zeros { ", zeros allowed" } else { "" });
     told += &format!("  order: {}; found by verification: {}\n", list(&edges), list(&missed));
     for (node, seen) in recovered.observed.iter().enumerate() {
@@ -526,8 +598,9 @@ fn verification_finds_missing_orders() {
         Kernel::Mix { reads: vec![0], writes: vec![1] },
     ];
     let limits = Limits { rounds: 40, ..Limits::default() };
-    let recovered = observe(&kernels, 1, 4, limits);
-    insta::assert_snapshot!(tell("rarely seen", false, &kernels, &recovered));
+    let mut machine = Machine::new(kernels, 1, 4);
+    let recovered = observe_on(&mut machine, limits);
+    insta::assert_snapshot!(tell("rarely seen", false, &machine, &recovered));
 }
 
 #[test]

@@ -29,4 +29,5 @@ pub mod timeline;
 pub use collapse::{MAX_EDGES, MAX_GROUPS, MAX_NODES};
 pub use from_graph::{Marks, class_of, picture_of};
 pub use from_schedule::{Run, dependencies, skyline_of, timeline_of};
+pub use sources::{Sources, sources};
 pub use svg::{plan_svg, svg};

@@ -3,14 +3,33 @@
 //! In topological order, what each buffer's bytes were last written by; a write that replaces all of its bytes hides those
 //! before. O(operands · writers that a buffer has at a time).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use phonograph_graph::{Access, BufferId, ComputeGraph, NodeId, Region};
 
-/// By observed node: what it reads, and whose results that may be; nobody's of the graph, if empty.
-pub(crate) fn sources(graph: &ComputeGraph) -> HashMap<NodeId, Vec<(Region, Vec<NodeId>)>> {
+/// By observed node: what it reads, and whose results that may be; nobody's of the graph, if there is no node.
+pub type Sources = BTreeMap<NodeId, Vec<(Region, Vec<NodeId>)>>;
+
+/// Who wrote what the observed nodes of a graph read, its inner graphs aside.
+///
+/// ```
+/// use phonograph_graph::{Access, GraphBuilder, Observed, Region};
+/// use phonograph_report::sources;
+///
+/// let mut b = GraphBuilder::new();
+/// let region = Region { buffer: b.external_buffer("x", 64), offset: 0, bytes: 64 };
+/// let nodes = [Access::Write, Access::Read].map(|access| {
+///     let node = b.add_kernel("opaque", 1, 1, 0).finish();
+///     b.observe(node, Observed::new(&[(region, access)], 8));
+///     node
+/// });
+/// let graph = b.build()?;
+/// assert_eq!(sources(&graph)[&nodes[1]], [(region, vec![nodes[0]])]);
+/// # Ok::<(), phonograph_graph::GraphError>(())
+/// ```
+pub fn sources(graph: &ComputeGraph) -> Sources {
     let mut writers: HashMap<BufferId, Vec<(Region, NodeId)>> = HashMap::new();
-    let mut sources = HashMap::new();
+    let mut sources = Sources::new();
     for &node in graph.topological_order() {
         let operands = graph.operands(node);
         if graph.observed(node).is_some() {

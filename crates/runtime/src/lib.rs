@@ -3,4 +3,5 @@
 pub mod capture;
 pub mod cpu;
 pub mod pool;
+pub mod refused;
 pub mod streams;

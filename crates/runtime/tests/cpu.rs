@@ -13,6 +13,7 @@ use phonograph_runtime::cpu::kernels::{FnKernel, KernelError, Param, Registry};
 use phonograph_runtime::cpu::{
     Bindings, Cpu, Event, Exec, InstantiateError, NodeFault, ReplayError, SetError,
 };
+use phonograph_runtime::refused::Refused;
 
 const WORKERS: [u32; 3] = [1, 2, 5];
 
@@ -372,9 +373,12 @@ fn wrong_schedules_races_and_bindings_are_refused_before_anything_runs() {
     };
     let none = Bindings::new(&registry);
     let race = refused(&racy, &Schedule::sequential(&racy), &none);
-    assert!(matches!(race, InstantiateError::Race { .. }), "{race}");
+    assert!(matches!(race, InstantiateError::Refused(Refused::Race { .. })), "{race}");
     let empty = refused(&racy, &Schedule::default(), &none);
-    assert!(matches!(&empty, InstantiateError::Schedule(found) if found.len() == 2), "{empty}");
+    assert!(
+        matches!(&empty, InstantiateError::Refused(Refused::Schedule(found)) if found.len() == 2),
+        "{empty}"
+    );
     let crooked = {
         let mut b = GraphBuilder::new();
         let buffers: Vec<BufferId> = [1, 4]

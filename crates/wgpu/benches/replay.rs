@@ -4,7 +4,8 @@
 //! graphs of one kernel each, one after another: pipelines and bind groups are made beforehand there, too, so what it pays for is
 //! a command buffer and a submission for each kernel. *Enqueue* is the time until the calls return, *end to end* until the
 //! work is done. The *control* has kernels that keep the device busy for longer than a submission takes, so that both must
-//! take as long.
+//! take as long. Times are medians of so many repetitions of either side, in turn: as many as fit [`PATIENCE`], and not
+//! fewer than [`LEAST`], so that a row of slow kernels takes six runs and no more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +15,11 @@ use phonograph_wgpu::{Bindings, Exec, Memory, Wgpu};
 
 type Error = Box<dyn std::error::Error>;
 
-/// At most so long for one of the two sides of a row.
-const PATIENCE: Duration = Duration::from_millis(600);
-/// Rows whose kernels write more elements than this in one run are left out where the CPU computes.
-const SOFTWARE_ELEMENTS: u64 = 1 << 30;
+/// No repetition begins after so long in a row, unless there are too few.
+const PATIENCE: Duration = Duration::from_millis(1200);
+/// Repetitions of either side of a row, at least and at most.
+const LEAST: usize = 3;
+const MOST: usize = 200;
 
 fn main() -> Result<(), Error> {
     let mut gpu = match Wgpu::new() {
@@ -29,17 +31,14 @@ fn main() -> Result<(), Error> {
     };
     println!("{}\n", gpu.adapter());
     println!(
-        "| kernels | elements | enqueue, µs a kernel, eager / replay | | end to end, µs a kernel, eager / replay | |"
+        "| kernels | elements | enqueue, µs a kernel, eager / replay | | end to end, µs a kernel, eager / replay | | repetitions |"
     );
-    println!("| --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
     let plain = Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0)))?;
     let plain = Arc::new(plain);
     for kernels in [150, 1000, 5000] {
         for elements in [64, 4096, 65_536, 1 << 20] {
-            let software = gpu.adapter().is_software();
-            if !(software && kernels * elements > SOFTWARE_ELEMENTS) {
-                row(&mut gpu, &plain, kernels, elements, "")?;
-            }
+            row(&mut gpu, &plain, kernels, elements, "")?;
         }
     }
     let busy = Expr::build(|e| {
@@ -63,6 +62,9 @@ fn row(
     let [Ok(even), Ok(odd)] = &mut parts else {
         return Err("a kernel of its own is refused".into());
     };
+    // Once each to have everything compiled and touched.
+    gpu.replay(even)?;
+    gpu.replay(odd)?;
     let mut replay = |gpu: &mut Wgpu| -> Result<[f64; 2], Error> {
         let start = Instant::now();
         gpu.launch(&mut whole)?;
@@ -80,12 +82,9 @@ fn row(
         gpu.finish(odd)?;
         Ok([called, start.elapsed()].map(|time| time.as_secs_f64() * 1e6 / kernels as f64))
     };
-    // Once each to have everything compiled and touched.
-    replay(gpu)?;
-    eager(gpu)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let start = Instant::now();
-    while ours.len() < 3 || start.elapsed() < 2 * PATIENCE && ours.len() < 200 {
+    while ours.len() < LEAST || start.elapsed() < PATIENCE && ours.len() < MOST {
         if ours.len() % 2 == 0 {
             ours.push(replay(gpu)?);
             theirs.push(eager(gpu)?);
@@ -99,7 +98,8 @@ fn row(
         let (eager, replay) = (of(&theirs, at), of(&ours, at));
         format!("{eager:.2} / {replay:.2} | {:.2}", eager / replay)
     };
-    println!("| {kernels}{note} | {elements} | {} | {} |", pair(0), pair(1));
+    let count = ours.len();
+    println!("| {kernels}{note} | {elements} | {} | {} | {count} |", pair(0), pair(1));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! A device that many callers share, on wgpu: software graphs.
 //!
 //! An eager operation is a graph of one node. A window keeps what is recorded as nodes of one graph, each operation a child
-//! graph, and instantiates that when it ends. There is one queue, so streams that wait for one another do so already: work
+//! graph, and instantiates that when it ends; a graph that was built as data is instantiated as it is. There is one queue, so streams that wait for one another do so already: work
 //! runs in the order in which it is issued or recorded. Work that may fail for what its data are (gather, scatter-add) or
 //! that the host has to decide on its way (conditionals) is waited for when it is issued; everything else is told by a fence.
 
@@ -14,8 +14,8 @@ use phonograph_graph::{
 };
 use phonograph_runtime::pool::Place;
 use phonograph_runtime::streams::{
-    Backend, BackendError, BufferKey, Failed, GraphKind, Issued, Placed, PooledStreamId, SlotKey,
-    Step, Ticket, external,
+    Adopt, Adopted, Backend, BackendError, BoundPage, BufferKey, Failed, GraphKind, Issued, Placed,
+    PooledStreamId, SlotKey, Step, Ticket, Wait, Waiting, external,
 };
 use rustc_hash::FxHashMap;
 
@@ -91,15 +91,14 @@ impl WgpuBackend {
     fn executable(
         &mut self,
         graph: &ComputeGraph,
+        schedule: &Schedule,
         memory: &[(BufferId, Memory)],
         step: Step,
     ) -> Result<Exec, BackendError> {
         let kernels = self.kernels.iter();
         let bindings = kernels.fold(Bindings::new(), |b, (name, shader)| b.kernel(name, shader));
         let bindings = memory.iter().fold(bindings, |b, (id, part)| b.memory(*id, part));
-        // Work is recorded in an order that it may run in, and one queue takes nothing else.
-        let schedule = Schedule::sequential(graph);
-        self.gpu.instantiate(graph, &schedule, &bindings).map_err(at(step))
+        self.gpu.instantiate(graph, schedule, &bindings).map_err(at(step))
     }
 
     fn issue(gpu: &mut Wgpu, exec: &mut Exec, step: Step) -> Result<Issued, BackendError> {
@@ -143,11 +142,13 @@ fn alone(
 
 /// Where the buffers of an operation lie.
 fn parts(op: &Placed<'_, Memory>, step: Step) -> Result<Vec<Memory>, BackendError> {
-    let parts = op.operands.iter().map(|operand| {
-        let part = operand.page.part(operand.offset, operand.bytes);
-        part.ok_or_else(|| BackendError::new(step, "a buffer reaches past the end of its page"))
-    });
-    parts.collect()
+    let parts = op.operands.iter();
+    parts.map(|operand| part(&operand.page, operand.offset, operand.bytes, step)).collect()
+}
+
+fn part(page: &Memory, offset: u64, bytes: u64, step: Step) -> Result<Memory, BackendError> {
+    let part = page.part(offset, bytes);
+    part.ok_or_else(|| BackendError::new(step, "a buffer reaches past the end of its page"))
 }
 
 impl WgpuRecording {
@@ -217,7 +218,8 @@ impl Backend for WgpuBackend {
         let graph = alone(op, |_| BufferRole::External, |_| None).map_err(at(Step::Prepare))?;
         let parts = parts(op, Step::Prepare)?.into_iter().enumerate();
         let memory: Vec<_> = parts.map(|(at, part)| (BufferId::from_index(at), part)).collect();
-        Ok(WgpuOperation(self.executable(&graph, &memory, Step::Prepare)?))
+        let schedule = Schedule::sequential(&graph);
+        Ok(WgpuOperation(self.executable(&graph, &schedule, &memory, Step::Prepare)?))
     }
 
     fn run(
@@ -254,6 +256,16 @@ impl Backend for WgpuBackend {
         Ok(Vec::new())
     }
 
+    fn mark(&mut self, _: PooledStreamId, _: Waiting) -> Result<Option<Wait>, BackendError> {
+        let wait = self.gpu.wait_for_submitted().map_err(at(Step::Fence))?;
+        Ok(Some(Box::new(|| wait().map_err(at(Step::Fence)))))
+    }
+
+    /// What may fail by itself was waited for when it was issued; a loss is told by the wait.
+    fn settle(&mut self, _: PooledStreamId, _: Ticket) -> Result<Vec<Failed>, BackendError> {
+        Ok(Vec::new())
+    }
+
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
         self.open.insert(on, WgpuRecording::default());
         self.members.insert(on, on);
@@ -276,7 +288,10 @@ impl Backend for WgpuBackend {
         let WgpuRecording { builder, memory, slots } = recording;
         let graph = builder.build().map_err(at(Step::Instantiate))?;
         let memory = Vec::from_iter(memory.into_values());
-        Ok(WgpuExec { exec: self.executable(&graph, &memory, Step::Instantiate)?, slots })
+        // Work is recorded in an order that it may run in, and one queue takes nothing else.
+        let schedule = Schedule::sequential(&graph);
+        let exec = self.executable(&graph, &schedule, &memory, Step::Instantiate)?;
+        Ok(WgpuExec { exec, slots })
     }
 
     /// The executable is where it runs.
@@ -301,6 +316,32 @@ impl Backend for WgpuBackend {
 
     fn destroy(&mut self, exec: WgpuExec) {
         drop(exec);
+    }
+}
+
+impl Adopt for WgpuBackend {
+    const HOST_REACHES_DEVICE: bool = false;
+
+    /// One queue, where the next dispatch that touches the same buffer waits: what is planned apart would not run apart.
+    fn lanes(&self) -> u32 {
+        1
+    }
+
+    /// The functions that come with the graph are the host's, which a software graph cannot call: a node that names one is
+    /// refused.
+    fn adopt(
+        &mut self,
+        adopted: &Adopted<'_>,
+        memory: &[BoundPage<Memory>],
+    ) -> Result<WgpuExec, BackendError> {
+        let step = Step::Instantiate;
+        let parts = memory.iter().map(|BoundPage { buffer, page, offset, bytes }| {
+            Ok((*buffer, part(page, *offset, *bytes, step)?))
+        });
+        let parts = parts.collect::<Result<Vec<_>, BackendError>>()?;
+        let exec = self.executable(adopted.graph, adopted.schedule, &parts, step)?;
+        let slots = adopted.slots.iter().map(|(id, slot)| (slot.key(), *id)).collect();
+        Ok(WgpuExec { exec, slots })
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a graph refers to and the user provides, and why a graph is refused.
 
-use phonograph_graph::{BufferId, Race, Violation};
+use phonograph_graph::BufferId;
 use phonograph_kernels::wgsl::WgslError;
-use phonograph_runtime::cpu::NodePath;
+use phonograph_runtime::refused::{NodePath, Refused};
 use rustc_hash::FxHashMap;
 
 use crate::error::GpuError;
@@ -40,17 +40,9 @@ impl<'a> Bindings<'a> {
 /// Why a graph cannot be instantiated. Found before anything has run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InstantiateError {
-    /// The schedule is not right for the graph.
-    #[error("the schedule is not right: {}{}", .0[0], more(.0.len()))]
-    Schedule(Vec<Violation>),
-    /// The graph does not order conflicting accesses.
-    #[error("the graph has a race{}: {}{}", within(.inside), .races[0], more(.races.len()))]
-    Race {
-        /// The node whose inner graph has them; empty for the outermost.
-        inside: NodePath,
-        /// The races.
-        races: Vec<Race>,
-    },
+    /// What every backend refuses.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// A node of a kind or form that does not run on wgpu, or not on this device.
     #[error("node {node} cannot run on wgpu: {reason}")]
     Unsupported {
@@ -85,14 +77,6 @@ pub enum InstantiateError {
         /// What wgpu says.
         source: GpuError,
     },
-    /// A binding that does not fit.
-    #[error("the memory bound to {buffer} {problem}")]
-    Binding {
-        /// The buffer.
-        buffer: BufferId,
-        /// What is wrong.
-        problem: String,
-    },
     /// A buffer in a place that there is not.
     #[error("{buffer} ({name}) {problem}")]
     Buffer {
@@ -103,15 +87,17 @@ pub enum InstantiateError {
         /// What is wrong.
         problem: String,
     },
-    /// The device refuses something else, such as memory.
+    /// A buffer for which the device has no memory; of a pool, the largest buffer that it holds.
+    #[error("{buffer} ({name}): {source}")]
+    Memory {
+        /// The buffer.
+        buffer: BufferId,
+        /// Its name.
+        name: String,
+        /// What the device says.
+        source: GpuError,
+    },
+    /// The device refuses something else.
     #[error(transparent)]
     Device(#[from] GpuError),
-}
-
-fn more(count: usize) -> String {
-    if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() }
-}
-
-fn within(path: &NodePath) -> String {
-    if path.0.is_empty() { String::new() } else { format!(" inside {path}") }
 }

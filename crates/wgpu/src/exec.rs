@@ -4,13 +4,15 @@
 //! made at instantiation. O(operations), with no look-up and no allocation of ours.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use phonograph_graph::{BufferId, ConditionalKind, DType, NodeId, Scalar, SlotId};
 use phonograph_kernels::wgsl::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::KernelError;
-use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+use phonograph_runtime::cpu::{NodeFault, SetError};
+use phonograph_runtime::refused::NodePath;
 use rustc_hash::FxHashMap;
 
 use crate::error::GpuError;
@@ -35,9 +37,40 @@ pub enum ReplayError {
         /// What happened.
         cause: NodeFault,
     },
-    /// The device refused or is lost.
-    #[error(transparent)]
-    Device(#[from] GpuError),
+    /// The device refused or is lost. Commands of one submission run as one, so which of its nodes was at fault is not known.
+    #[error("{stage}: {source}")]
+    Device {
+        /// What the replay was at.
+        stage: Stage,
+        /// What the device says.
+        source: GpuError,
+    },
+}
+
+/// What a replay is at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Its commands are encoded and handed to the queue.
+    Submit,
+    /// What a conditional decides by is waited for, and all work before that.
+    Decide(NodePath),
+    /// Its end is waited for.
+    Finish,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stage::Submit => f.write_str("submitting the graph"),
+            Stage::Decide(node) => write!(f, "waiting for what node {node} decides by"),
+            Stage::Finish => f.write_str("waiting for the graph"),
+        }
+    }
+}
+
+/// Says what the replay was at when the device refused.
+fn during(stage: Stage) -> impl FnOnce(GpuError) -> ReplayError {
+    move |source| ReplayError::Device { stage, source }
 }
 
 /// A compute pipeline of an [`Exec`].
@@ -79,6 +112,8 @@ pub(crate) struct Branch {
     pub bodies: Vec<Range<usize>>,
     /// The step after the last body.
     pub end: usize,
+    /// The conditional.
+    pub node: NodePath,
 }
 
 impl Branch {
@@ -323,14 +358,21 @@ impl Exec {
         if let Some(&buffer) = self.unbound.first() {
             return Err(ReplayError::Unbound(buffer));
         }
-        self.gpu.check()?;
+        self.gpu.check().map_err(during(Stage::Submit))?;
         self.params.flush(&self.gpu);
         let mut encoder = Some(self.encoder());
         let run = self.steps(0..self.steps.len(), &mut encoder);
         let mut encoder = encoder.unwrap_or_else(|| self.encoder());
         self.copy_faults(&mut encoder);
-        self.last = Some(self.gpu.queue.submit([encoder.finish()]));
-        run
+        let submitted = self.submit(encoder).map_err(during(Stage::Submit));
+        // Also after a run that a node has stopped: finishing it forgets the fault.
+        run.and(submitted.map(|last| self.last = Some(last)))
+    }
+
+    /// Hands commands to the queue. What wgpu refuses of them was not submitted.
+    fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex, GpuError> {
+        let submission = self.gpu.queue.submit([encoder.finish()]);
+        self.gpu.check().map(|()| submission)
     }
 
     fn encoder(&self) -> wgpu::CommandEncoder {
@@ -405,8 +447,9 @@ impl Exec {
         let word = start + branch.offset - branch.offset % 4;
         self.copy_faults(&mut encoder);
         encoder.copy_buffer_to_buffer(buffer, word, readback, FAULT_BYTES, 4);
-        let submission = self.gpu.queue.submit([encoder.finish()]);
-        let words = self.gpu.mapped(readback, submission, words_of)?;
+        let submitted = self.submit(encoder);
+        let words = submitted.and_then(|last| self.gpu.mapped(readback, last, words_of));
+        let words = words.map_err(|e| during(Stage::Decide(branch.node.clone()))(e))?;
         self.fault(&words)?;
         Ok(branch.value(words[FAULT_WORDS]))
     }
@@ -427,18 +470,19 @@ impl Exec {
 
     /// Waits for the runs so far and reports the first fault among them.
     pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
-        let Some(last) = self.last.clone() else { return Ok(self.gpu.check()?) };
+        let waited = |result: Result<(), GpuError>| result.map_err(during(Stage::Finish));
+        let Some(last) = self.last.clone() else { return waited(self.gpu.check()) };
         let (Some(faults), Some(readback)) = (&self.faults, &self.readback) else {
-            return Ok(self.gpu.wait(last)?);
+            return waited(self.gpu.wait(last));
         };
-        let words = self.gpu.mapped(readback, last, words_of)?;
+        let words = self.gpu.mapped(readback, last, words_of).map_err(during(Stage::Finish))?;
         let fault = self.fault(&words);
         if fault.is_err() {
             let (record, _) = self.buffer(faults.record).expect("a record is no slot");
             let mut encoder = self.encoder();
             encoder.clear_buffer(record, 0, None);
             self.copy_faults(&mut encoder);
-            self.last = Some(self.gpu.queue.submit([encoder.finish()]));
+            self.last = Some(self.submit(encoder).map_err(during(Stage::Finish))?);
         }
         fault
     }

@@ -1,5 +1,10 @@
 //! A device with its queue, and what has gone wrong on it.
+//!
+//! wgpu tells errors in four ways: to the scope around a call, to a handler, to a callback when the device is lost, and by a
+//! panic when the driver does not answer a wait. What comes of the last three is noted as a [`Failure`], which every call
+//! here looks at; a call on a lost device does nothing and says nothing, so the loss is asked for as well.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -69,21 +74,22 @@ impl Gpu {
         device.on_uncaptured_error(Arc::new(move |error| noted.note(GpuError::from(error))));
         let noted = failure.clone();
         device.set_device_lost_callback(move |reason, message| {
-            // Closing a device is told here as well.
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                noted.note(GpuError::Lost(message));
-            }
+            let destroyed = reason == wgpu::DeviceLostReason::Destroyed;
+            let message = if destroyed { "it was destroyed".to_owned() } else { message };
+            noted.note(GpuError::Lost(message));
         });
         Ok(Arc::new(Self { device, queue, limits, failure }))
     }
 
     /// What has gone wrong since this was last asked. One atomic load where nothing has.
     pub fn check(&self) -> Result<(), GpuError> {
-        if self.failure.any.load(Ordering::Acquire) {
-            self.failure.take().map_or(Ok(()), Err)
-        } else {
-            Ok(())
-        }
+        if self.failure.any.load(Ordering::Acquire) { self.look() } else { Ok(()) }
+    }
+
+    /// As [`check`](Self::check), having asked wgpu whether the device is lost.
+    pub fn look(&self) -> Result<(), GpuError> {
+        let polled = self.try_poll(wgpu::PollType::Poll);
+        self.failure.take().map_or(polled, Err)
     }
 
     /// Does something and says what wgpu thought of it.
@@ -101,7 +107,7 @@ impl Gpu {
             let popped = scope.take().map(|scope| wait(scope.pop()));
             first = first.or(popped.flatten());
         }
-        self.check()?;
+        self.look()?;
         first.map_or(Ok(done), |error| Err(error.into()))
     }
 
@@ -129,9 +135,23 @@ impl Gpu {
     }
 
     fn poll(&self, poll: wgpu::PollType) -> Result<(), GpuError> {
-        let polled = self.device.poll(poll);
+        let polled = self.try_poll(poll);
+        // What the device refused was never submitted, and waiting for it tells nothing: wait for what was.
+        let polled = polled.or_else(|error| {
+            self.try_poll(wgpu::PollType::wait_indefinitely())?;
+            Err(error)
+        });
         self.check()?;
-        polled.map(|_| ()).map_err(|error| GpuError::Internal(error.to_string()))
+        polled
+    }
+
+    /// Polls, where wgpu panics if the driver has lost the device: it does so after its locks are given back.
+    fn try_poll(&self, poll: wgpu::PollType) -> Result<(), GpuError> {
+        match catch_unwind(AssertUnwindSafe(|| self.device.poll(poll))) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(GpuError::Internal(error.to_string())),
+            Err(_) => Err(GpuError::Lost("the driver does not answer".to_owned())),
+        }
     }
 
     /// The bytes of a mappable buffer after a submission.
@@ -147,8 +167,14 @@ impl Gpu {
         buffer.map_async(wgpu::MapMode::Read, .., move |result| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         });
-        self.wait(submission)?;
+        let waited = self.wait(submission);
         let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Err(error), Some(Ok(()))) = (&waited, &answer) {
+            // Something else has failed meanwhile. The next one who maps it must find it unmapped.
+            buffer.unmap();
+            return Err(error.clone());
+        }
+        waited?;
         match answer {
             Some(Ok(())) => {}
             Some(Err(error)) => return Err(failed(&error)),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use phonograph_graph::DEFAULT_ALIGN;
 use phonograph_runtime::cpu::kernels::Element;
+use phonograph_runtime::refused::Span;
 
 use crate::error::{GpuError, MemoryError};
 use crate::gpu::Gpu;
@@ -73,6 +74,12 @@ impl Memory {
         Arc::ptr_eq(&self.inner, &other.inner)
             && self.offset < end(other)
             && other.offset < end(self)
+    }
+
+    /// Where it lies in wgpu's buffer, which is aligned to anything.
+    pub(crate) fn span(&self) -> Span {
+        let space = Arc::as_ptr(&self.inner) as usize;
+        Span { space, start: self.offset, bytes: self.bytes }
     }
 
     pub(crate) fn belongs_to(&self, owner: &Arc<Gpu>) -> bool {

@@ -16,6 +16,8 @@ pub struct Shader {
     pub(crate) source: Arc<str>,
     pub(crate) entry: Arc<str>,
     pub(crate) workgroup: [u32; 3],
+    /// Bytes of all its variables in workgroup memory.
+    pub(crate) shared: u64,
 }
 
 /// Why a shader cannot be had.
@@ -24,6 +26,9 @@ pub enum ShaderError {
     /// It is not WGSL.
     #[error("the source does not parse: {0}")]
     Parse(String),
+    /// Its variables have no size.
+    #[error("the source has a type that cannot be laid out in memory: {0}")]
+    Layout(String),
     /// There is no such kernel in it.
     #[error("there is no compute entry point `{entry}` in the source; there is: {}", .known.join(", "))]
     Entry {
@@ -38,10 +43,15 @@ impl Shader {
     /// Parses a source. What it binds and computes is checked when a graph that uses it is instantiated.
     ///
     /// # Errors
-    /// [`ShaderError`] for what is no WGSL, and for an entry point that is not there.
+    /// [`ShaderError`] for what is no WGSL, for types without a size, and for an entry point that is not there.
     pub fn new(source: &str, entry: &str) -> Result<Self, ShaderError> {
         let module = naga::front::wgsl::parse_str(source)
             .map_err(|error| ShaderError::Parse(error.emit_to_string(source)))?;
+        let mut layouts = naga::proc::Layouter::default();
+        layouts.update(module.to_ctx()).map_err(|error| ShaderError::Layout(error.to_string()))?;
+        let variables = module.global_variables.iter().map(|(_, variable)| variable);
+        let shared = variables.filter(|variable| variable.space == naga::AddressSpace::WorkGroup);
+        let shared = shared.map(|variable| u64::from(layouts[variable.ty].size)).sum();
         let points = module.entry_points.iter();
         let mut points = points.filter(|point| point.stage == naga::ShaderStage::Compute);
         match points.clone().find(|point| point.name == entry) {
@@ -49,6 +59,7 @@ impl Shader {
                 source: source.into(),
                 entry: entry.into(),
                 workgroup: point.workgroup_size,
+                shared,
             }),
             None => Err(ShaderError::Entry {
                 entry: entry.to_owned(),

@@ -150,6 +150,7 @@ impl Wgpu {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
+        self.gpu.look()?;
         lower::instantiate(&self.gpu, &mut self.pipelines, graph, schedule, bindings)
     }
 
@@ -159,6 +160,17 @@ impl Wgpu {
     /// [`GpuError`] if the device is lost or has refused something.
     pub fn synchronize(&self) -> Result<(), GpuError> {
         self.gpu.wait_for_all()
+    }
+
+    /// What waits for everything submitted so far, without the device in hand.
+    pub(crate) fn wait_for_submitted(
+        &self,
+    ) -> Result<impl FnOnce() -> Result<(), GpuError> + Send + 'static, GpuError> {
+        let gpu = self.gpu.clone();
+        gpu.check()?;
+        // Writes wait for the next submission.
+        let submission = gpu.queue.submit([]);
+        Ok(move || gpu.wait(submission))
     }
 
     /// Runs the graph once and returns when all of it is done.

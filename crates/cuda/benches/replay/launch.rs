@@ -32,10 +32,11 @@ fn row(cuda: &mut Cuda, empty: &Function, name: &str, width: usize, length: usiz
     let nodes = graph.node_count() as f64;
     let mut exec = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings)?;
     let raw = Raw::captured(&device, &Launch::empty(empty), &stream, width, length);
+    let handle = exec.handles().next().expect("a graph has an executable");
     // The thread keeps to one context, as programs do.
     // SAFETY: the device keeps its context.
     unsafe { expect(sys::cuCtxSetCurrent(device.context())) };
-    let repeats = (3_000_000 / graph.node_count()).clamp(300, 10_000);
+    let repeats = (12_000_000 / graph.node_count()).clamp(1000, 10_000);
     let (mut launch, mut raw_launch) = (Vec::new(), Vec::new());
     let (mut replay, mut raw_replay) = (Vec::new(), Vec::new());
     for turn in 0..repeats {
@@ -56,9 +57,9 @@ fn row(cuda: &mut Cuda, empty: &Function, name: &str, width: usize, length: usiz
         // Whoever goes first pays for what the other left in the caches.
         let (a, b) = if turn % 2 == 0 {
             let a = ours(cuda, &mut exec)?;
-            (a, driver(exec.handle())?)
+            (a, driver(handle)?)
         } else {
-            let b = driver(exec.handle())?;
+            let b = driver(handle)?;
             (ours(cuda, &mut exec)?, b)
         };
         launch.push(a[0]);

@@ -41,7 +41,7 @@ impl Adopt for CudaBackend {
         let given = memory.iter().zip(&parts);
         let bindings = given.fold(bindings, |all, (bound, part)| all.memory(bound.buffer, part));
         let Adopted { graph, schedule, slots, .. } = *adopted;
-        let exec = crate::lower::instantiate(self.cuda.target(), graph, schedule, &bindings, false);
+        let exec = crate::lower::instantiate(self.cuda.target(), graph, schedule, &bindings);
         let exec = exec.map_err(at(step))?;
         // Slots that nobody names here keep the defaults that the graph has for them.
         let slots = slots.iter().map(|(id, slot)| {

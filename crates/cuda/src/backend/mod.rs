@@ -45,6 +45,9 @@ use issued::{Launches, Shared, lock, shared};
 use marks::Marks;
 pub use raw::RawGraph;
 
+/// The stream that reads go on; no device has so many.
+const READS: PooledStreamId = PooledStreamId(u32::MAX);
+
 /// CUDA's first device of a [`Cuda`], shared: the backend of a [`Device`](phonograph_runtime::streams::Device).
 ///
 /// ```
@@ -251,12 +254,13 @@ impl Backend for CudaBackend {
 
     fn read(
         &mut self,
-        on: PooledStreamId,
+        _: PooledStreamId,
         page: &Memory,
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), BackendError> {
-        let stream = self.stream(on).map_err(at(Step::Read))?;
+        // What it comes after is done; it does not wait for whatever else there is on the stream.
+        let stream = self.stream(READS).map_err(at(Step::Read))?;
         page.read_on(&stream, offset, into).map_err(at(Step::Read))
     }
 
@@ -265,8 +269,7 @@ impl Backend for CudaBackend {
         let parts = parts(op, Step::Prepare)?;
         let bindings = bindings(&self.hosts, &self.kernels, op.kind, &parts);
         let schedule = Schedule::sequential(&graph);
-        let exec =
-            crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings, false);
+        let exec = crate::lower::instantiate(self.cuda.target(), &graph, &schedule, &bindings);
         Ok(CudaOperation(shared(exec.map_err(at(Step::Prepare))?, Registry::new())))
     }
 

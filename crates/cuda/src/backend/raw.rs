@@ -4,13 +4,14 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUgraph, CUgraphExec, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUgraph, CUgraphExec, CUstream};
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::streams::PooledStreamId;
 
 use super::issued::lock;
 use super::{CudaBackend, CudaExec};
 use crate::error::DriverError;
+use crate::memory::Memory;
 use crate::stream::{Event, Stream};
 
 /// A graph of the driver that somebody else has made. A node of a graph that calls a kernel by its name becomes a child
@@ -56,12 +57,12 @@ impl fmt::Debug for RawGraph {
 impl CudaExec {
     /// The driver's executable, for other users of the driver. Valid for as long as the graph.
     pub fn handle(&self) -> CUgraphExec {
-        lock(&self.exec).exec.handle()
+        lock(&self.exec).exec.front.executable.handle()
     }
 
     /// The driver's graph that it was made of. Valid for as long as the graph.
     pub fn graph_handle(&self) -> CUgraph {
-        lock(&self.exec).exec._graph.handle()
+        lock(&self.exec).exec._graphs[0].handle()
     }
 }
 
@@ -69,6 +70,20 @@ impl CudaBackend {
     /// The driver's stream that a pooled one is. Waiting for it while it records breaks the recording.
     pub fn stream_of(&mut self, on: PooledStreamId) -> Result<Stream, DriverError> {
         self.stream(on)
+    }
+
+    /// Memory of somebody else's, as a page of the device's.
+    ///
+    /// # Safety
+    /// So many bytes of the device's memory are there for as long as `keep` lives.
+    pub unsafe fn page(
+        &self,
+        address: CUdeviceptr,
+        bytes: u64,
+        keep: impl Any + Send + Sync,
+    ) -> Memory {
+        // SAFETY: the caller's promise.
+        unsafe { self.cuda.foreign(address, bytes, Box::new(keep)) }
     }
 
     /// What is issued to a stream from now on comes after what has been issued to one of somebody else's so far.

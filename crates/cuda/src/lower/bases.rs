@@ -1,9 +1,10 @@
 //! Where buffers lie: memory that the user bound, memory of the executable's own, places in the pools of the plan.
 //!
 //! In: the buffers of a graph, the bindings, the plan's offsets. Out: a [`Base`] for each buffer, from which addresses follow,
-//! and the memory that the executable keeps. O(buffers + bound memory²).
+//! and the memory that the executable keeps. O(buffers + bound memory log bound memory).
 
 use phonograph_graph::{Buffer, BufferId, BufferRole, ComputeGraph, Space};
+use phonograph_runtime::refused::check_bindings;
 use rustc_hash::FxHashMap;
 
 use super::Lowering;
@@ -26,47 +27,25 @@ pub(super) enum Base {
 impl<'a> Lowering<'a> {
     /// Memory for the external buffers of the outermost graph, and its pointer slots.
     pub(super) fn bind(&mut self, graph: &ComputeGraph) -> Result<Vec<Base>, InstantiateError> {
-        let problem = |buffer, problem: String| InstantiateError::Binding { buffer, problem };
-        let mut given: FxHashMap<BufferId, &Memory> = FxHashMap::default();
-        for (at, &(buffer, memory)) in self.bindings.memory.iter().enumerate() {
-            let Some(declared) = graph.buffers().get(buffer.index()) else {
-                return Err(problem(buffer, "is for a buffer that the graph does not have".into()));
-            };
-            if !matches!(declared.role, BufferRole::External | BufferRole::Slot(_)) {
-                return Err(problem(
-                    buffer,
-                    format!("is for {}, which is internal", declared.name),
-                ));
+        for (index, declared) in graph.buffers().iter().enumerate() {
+            if matches!(declared.role, BufferRole::External | BufferRole::Slot(_)) {
+                self.device_of(BufferId::from_index(index), declared)?;
             }
+        }
+        let unsuited = |declared: &Buffer, memory: &Memory| {
             if !memory.belongs_to(self.target.owner) {
-                return Err(problem(buffer, "belongs to another device".into()));
+                return Some("belongs to another device".to_owned());
             }
             let on_host = is_on_host(declared);
-            let device = self.device_of(buffer, declared)?;
-            if memory.is_on_host() != on_host || !(on_host || memory.device().is(device)) {
-                let place = if on_host { "in host memory" } else { "on that device" };
-                return Err(problem(
-                    buffer,
-                    format!("is not {place}, where {} is declared", declared.name),
-                ));
-            }
-            if memory.bytes() < declared.bytes {
-                let (has, needs) = (memory.bytes(), declared.bytes);
-                let name = &declared.name;
-                return Err(problem(buffer, format!("has {has} bytes; {name} needs {needs}")));
-            }
-            if !memory.address().is_multiple_of(declared.align) {
-                return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
-            }
-            let earlier = &self.bindings.memory[..at];
-            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.overlaps(memory)) {
-                return Err(problem(
-                    buffer,
-                    format!("is bound to {other} as well; operands must not overlap"),
-                ));
-            }
-            given.insert(buffer, memory);
-        }
+            let device = match declared.space {
+                Space::Device(index) => &self.target.devices[index as usize],
+                _ => &self.target.devices[0],
+            };
+            let wrong = memory.is_on_host() != on_host || !(on_host || memory.device().is(device));
+            let place = if on_host { "in host memory" } else { "on that device" };
+            wrong.then(|| format!("is not {place}, where {} is declared", declared.name))
+        };
+        let given = check_bindings(graph, &self.bindings.memory, Memory::span, unsuited)?;
         let mut bases = Vec::with_capacity(graph.buffers().len());
         for (index, declared) in graph.buffers().iter().enumerate() {
             let buffer = BufferId::from_index(index);

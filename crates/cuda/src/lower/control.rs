@@ -319,6 +319,7 @@ impl Lowering<'_> {
             bases: graph.buffers().iter().map(base).collect(),
             slots: slots.map(|slot| around.slots[slot.index()]).collect(),
             ends: vec![SmallVec::new(); graph.node_count()],
+            parts: Vec::new(),
         };
         // Recursive over nesting, which graphs bound.
         self.graph(&mut scope)?;

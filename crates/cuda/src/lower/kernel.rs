@@ -61,10 +61,10 @@ enum Code {
     At(usize),
 }
 
-/// An argument, of a view all but its place; whether it is indirect.
+/// An argument, of a view all but its place; whether it is indirect, and whether a view is known to be aligned.
 #[derive(PartialEq, Eq, Hash)]
 enum ArgShape {
-    View(View, bool),
+    View(View, bool, bool),
     Scalar(bool),
 }
 
@@ -74,6 +74,7 @@ impl Shape {
         device: &Device,
         weak_edges: bool,
         indirect: &dyn Fn(usize) -> bool,
+        aligned: &dyn Fn(usize) -> bool,
     ) -> Self {
         let code = match &node.kernel {
             KernelRef::Elementwise(expr) => Code::At(Arc::as_ptr(expr) as usize),
@@ -85,7 +86,7 @@ impl Shape {
             Arg::View(view, _) => {
                 let mut placeless = *view;
                 (placeless.buffer, placeless.offset) = (BufferId(0), 0);
-                ArgShape::View(placeless, indirect(at))
+                ArgShape::View(placeless, indirect(at), aligned(at))
             }
             _ => ArgShape::Scalar(indirect(at)),
         });
@@ -270,6 +271,13 @@ impl Lowering<'_> {
             Arg::View(view, _) => matches!(scope.bases[view.buffer.index()], Base::Slot(_)),
             Arg::Scalar(_) | Arg::Region(..) => false,
         };
+        let aligned = |at: usize| match &node.args[at] {
+            Arg::View(view, _) => match scope.bases[view.buffer.index()] {
+                Base::Address(address) => (address + view.offset).is_multiple_of(16),
+                Base::Slot(_) | Base::None => false,
+            },
+            _ => false,
+        };
         let views = node.args.iter().filter_map(|arg| match arg {
             Arg::View(view, _) => Some(view),
             _ => None,
@@ -287,14 +295,17 @@ impl Lowering<'_> {
         // Those with a number for their faults are each of their own; an offset that is wrong is for the generator to name.
         let whole = views.clone().all(|view| view.offset.is_multiple_of(view.dtype.size()));
         let weak_edges = scope.has_weak_edges(id);
-        let shape =
-            (rows.is_none() && whole).then(|| Shape::of(node, device, weak_edges, &indirect));
+        let shape = (rows.is_none() && whole)
+            .then(|| Shape::of(node, device, weak_edges, &indirect, &aligned));
         if let Some(known) = shape.as_ref().and_then(|shape| self.recipes.get(shape)) {
             return Ok(known.clone());
         }
         let number = self.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
-        let kernel = cuda::kernel_in(node, &Place { number, weak_edges, indirect: &indirect })
-            .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
+        let kernel = cuda::kernel_in(
+            node,
+            &Place { number, weak_edges, indirect: &indirect, aligned: &aligned },
+        )
+        .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
         if let Some(table) = rows {
             let faults = match &mut self.faults {
                 Some(faults) => faults,
@@ -435,11 +446,13 @@ impl Lowering<'_> {
             (!device.is(&self.target.devices[0])).then(|| device.enter()).transpose()?;
         let mut pointers = Pointers::new();
         // SAFETY: the parameters point to as many values as the function has parameters, each at least as long, and the
-        // driver copies them; the function is kept by the `Exec`, which `added` gives it to.
+        // driver copies them; the `Exec` keeps the function.
         let node = unsafe { add_kernel(graph, after, &launch.params(&mut pointers)) };
         drop(elsewhere);
         let node = node.map_err(scope.refused(id))?;
-        self.added(node, Work::Kernel(launch));
+        let function = &launch.function;
+        self.functions.entry(function.handle()).or_insert_with(|| function.clone());
+        self.added(node, || Work::Kernel(launch));
         Ok(node)
     }
 }

@@ -4,12 +4,14 @@
 //! are the graph's edges, with their data, and the reuse edges of the memory plan; streams and events of the schedule
 //! leave no trace. A node becomes one node of the driver, or as many as it takes: a conditional has a kernel before it
 //! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
-//! A step of several nodes is as many launches: fusing is for passes over graphs. O(nodes + edges), besides compiling.
+//! A step of several nodes is as many launches: fusing is for passes over graphs. A very large graph becomes several of the
+//! driver's, one after another (`parts`). O(nodes + edges), besides compiling.
 
 mod bases;
 mod control;
 mod foreign;
 mod kernel;
+mod parts;
 mod product;
 mod record;
 mod scope;
@@ -18,16 +20,17 @@ mod words;
 
 pub(crate) use record::Recorded;
 
+use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::sys::{CUfunction, CUgraphInstantiate_flags, CUgraphNode};
+use cudarc::driver::sys::{CUfunction, CUgraphNode};
 use phonograph_graph::{
     BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind, Schedule,
-    SlotId, Step, check,
+    SlotId, Step,
 };
 use phonograph_runtime::cpu::kernels::KernelError;
-use phonograph_runtime::cpu::{NodePath, first_races};
+use phonograph_runtime::refused::{NodePath, check_graph};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -37,14 +40,14 @@ use crate::cublas::Handle;
 use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::Version;
-use crate::exec::{Exec, Faults, Front, HostCall, Op, OpId, PointerSlot, ScalarSlot, Work};
-use crate::graph::{Dependencies, Executable, Graph, edge_data};
-use crate::launch::Launch;
+use crate::exec::{Exec, Faults, HostCall, Op, OpId, PointerSlot, ScalarSlot, Work};
+use crate::front::{Front, PartId};
+use crate::graph::{Dependencies, edge_data};
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{Turn, Uses};
 use crate::profile::Split;
-use crate::stream::Event;
+use crate::stream::{Event, Stream};
 
 pub(crate) use product::Blas;
 pub use product::ProductBy;
@@ -61,19 +64,38 @@ pub(crate) struct Target<'a> {
     pub everything: &'a Arc<Uses>,
 }
 
-/// With `timed` the nodes run one after another, and events are recorded between them.
 pub(crate) fn instantiate(
     target: Target<'_>,
     graph: &ComputeGraph,
     schedule: &Schedule,
     bindings: &Bindings<'_>,
-    timed: bool,
 ) -> Result<Exec, InstantiateError> {
     check_graph(graph, schedule)?;
+    instantiate_checked(target, graph, schedule, bindings, How::default())
+}
+
+/// How a graph is made executable.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How<'a> {
+    /// The stream on which it is uploaded, if it is.
+    pub upload: Option<&'a Stream>,
+    /// Whether the nodes run one after another, with events recorded between them.
+    pub timed: bool,
+    /// Whether a large graph may become several executables.
+    pub in_parts: bool,
+}
+
+/// The same for a graph that [`check_graph`] has found right.
+pub(crate) fn instantiate_checked(
+    target: Target<'_>,
+    graph: &ComputeGraph,
+    schedule: &Schedule,
+    bindings: &Bindings<'_>,
+    how: How<'_>,
+) -> Result<Exec, InstantiateError> {
     let device = &target.devices[0];
     // Current for all of it, so that no node has to make it so.
     let _current = device.enter()?;
-    let driver_graph = Graph::new(device)?;
     let scalar_slots = graph.slots().iter();
     let scalar_slots = scalar_slots
         .map(|slot| {
@@ -100,46 +122,41 @@ pub(crate) fn instantiate(
         functions: FxHashMap::default(),
         words: words::Words::default(),
         changeable: false,
+        part: PartId(0),
         has_priorities: false,
         allocated: Vec::new(),
-        split: if timed { Some(Split::begin(device, driver_graph.handle())?) } else { None },
+        split: None,
     };
     let bases = lowering.bind(graph)?;
     let slots = (0..graph.slots().len()).map(SlotId::from_index).collect();
     let mut scope = Scope {
         graph,
         schedule,
-        driver: driver_graph.handle(),
+        driver: ptr::null_mut(),
         place: Place::Outermost,
         path: Vec::new(),
         bases,
         slots,
         ends: vec![SmallVec::new(); graph.node_count()],
+        parts: Vec::new(),
     };
     lowering.room_for_words(graph)?;
-    lowering.graph(&mut scope)?;
-    let mut flags = 0;
-    if lowering.has_priorities {
-        flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
-    }
-    if !lowering.allocated.is_empty() {
-        flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
-    }
-    let executable = Executable::new(&driver_graph, u64::from(flags))
-        .map_err(|refused| scope.explain(refused))?;
+    let (graphs, mut executables) = lowering.outermost(&mut scope, how)?;
     let by_cublas = lowering.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
-    let graphs: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
+    let by_cublas: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
     let switches = graph.node_ids().zip(scope.ends).map(|(id, ends)| {
         let kind = &graph.node(id).kind;
         let can_be_disabled =
             matches!(kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
-        (can_be_disabled && !graphs.contains(&id)).then_some(ends)
+        (can_be_disabled && !by_cublas.contains(&id)).then_some(ends)
     });
     let block = lowering.block();
     let slots = lowering.pointer_slots.iter();
     let unbound = slots.filter(|(_, slot)| slot.bound.is_none()).map(|(&buffer, _)| buffer);
     let (written, is_opaque) = touched(graph);
-    let front = Front { executable, turn: Turn::default(), pending: true };
+    let executable = executables.remove(0);
+    let rest = executables.into();
+    let front = Front { executable, turn: Turn::default(), pending: true, rest };
     let given = bindings.memory.iter().map(|&(buffer, memory)| (buffer, memory));
     let adopted = Adopted::new(graph, given, !lowering.pointer_slots.is_empty());
     Ok(Exec {
@@ -158,7 +175,8 @@ pub(crate) fn instantiate(
         block,
         _functions: lowering.functions.into_values().collect(),
         switches: switches.collect(),
-        _graph: driver_graph,
+        parts: scope.parts.into(),
+        _graphs: graphs,
         ops: lowering.ops,
         hosts: lowering.hosts,
         arenas: lowering.arenas,
@@ -172,22 +190,6 @@ pub(crate) fn instantiate(
         owner: lowering.target.owner.clone(),
         last: None,
     })
-}
-
-/// That the schedule is right and conflicting accesses are ordered.
-pub(crate) fn check_graph(
-    graph: &ComputeGraph,
-    schedule: &Schedule,
-) -> Result<(), InstantiateError> {
-    let violations = check(graph, schedule);
-    if !violations.is_empty() {
-        return Err(InstantiateError::Schedule(violations));
-    }
-    // The device would race where conflicting accesses have no order.
-    match first_races(graph) {
-        Some((inside, races)) => Err(InstantiateError::Race { inside, races }),
-        None => Ok(()),
-    }
 }
 
 /// The external buffers that the graph writes, and whether it may touch what it does not name.
@@ -231,6 +233,8 @@ struct Lowering<'a> {
     blas: Vec<Arc<Mutex<Handle>>>,
     /// Whether the operation that comes next has a parameter that changes.
     changeable: bool,
+    /// The part of the outermost graph that nodes are added to.
+    part: PartId,
     has_priorities: bool,
     /// Buffers that allocation nodes made and no node has freed.
     allocated: Vec<BufferId>,
@@ -239,18 +243,28 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    /// Allocates the pools of the schedule and lowers the nodes in issue order.
+    /// Allocates the pools of the schedule and lowers the nodes of a graph inside a node, in issue order.
     fn graph(&mut self, scope: &mut Scope<'_>) -> Result<(), InstantiateError> {
         self.place_internal(scope)?;
-        let mut reuse: FxHashMap<NodeId, Vec<NodeId>> = FxHashMap::default();
-        for &(from, to) in &scope.schedule.reuse {
-            reuse.entry(to).or_default().push(from);
-        }
+        let order: Vec<NodeId> = issued(scope.schedule).collect();
+        self.nodes(scope, &reuse(scope.schedule), &order)
+    }
+
+    /// Lowers nodes, in issue order.
+    fn nodes(
+        &mut self,
+        scope: &mut Scope<'_>,
+        reuse: &FxHashMap<NodeId, Vec<NodeId>>,
+        order: &[NodeId],
+    ) -> Result<(), InstantiateError> {
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
         let mut after = Dependencies::default();
-        for id in issued(scope.schedule) {
+        for &id in order {
             after.clear();
-            for edge in scope.graph.incoming(id) {
+            // What is in another part is launched before this one.
+            let here =
+                |from: NodeId| scope.parts.is_empty() || scope.parts[from.index()] == self.part;
+            for edge in scope.graph.incoming(id).filter(|edge| here(edge.from)) {
                 let programmatic = edge.data.kind == EdgeKind::Programmatic;
                 if programmatic && self.target.devices.iter().any(|d| d.capability() < (9, 0)) {
                     let reason =
@@ -260,7 +274,7 @@ impl<'a> Lowering<'a> {
                 let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
                 scope.ends[edge.from.index()].iter().for_each(|&end| after.push(end, data));
             }
-            for from in reuse.get(&id).into_iter().flatten() {
+            for from in reuse.get(&id).into_iter().flatten().filter(|from| here(**from)) {
                 scope.ends[from.index()].iter().for_each(|&end| after.push_full(end));
             }
             let outermost = scope.place == Place::Outermost;
@@ -352,15 +366,21 @@ impl<'a> Lowering<'a> {
         OpId(self.ops.len() as u32)
     }
 
-    /// Notes a node of the driver's that was added: its function is kept, and the parameters if a slot is among them.
-    fn added(&mut self, node: CUgraphNode, work: Work) {
-        if let Work::Kernel(Launch { function, .. }) = &work {
-            self.functions.entry(function.handle()).or_insert_with(|| function.clone());
-        }
+    /// Notes a node of the driver's that was added: its parameters are kept if a slot is among them.
+    fn added(&mut self, node: CUgraphNode, work: impl FnOnce() -> Work) {
         if std::mem::take(&mut self.changeable) {
-            self.ops.push(Op { node, work, changed: false });
+            self.ops.push(Op { node, work: work(), part: self.part, changed: false });
         }
     }
+}
+
+/// Of each node, those whose memory it takes over.
+fn reuse(schedule: &Schedule) -> FxHashMap<NodeId, Vec<NodeId>> {
+    let mut reuse: FxHashMap<NodeId, Vec<NodeId>> = FxHashMap::default();
+    for &(from, to) in &schedule.reuse {
+        reuse.entry(to).or_default().push(from);
+    }
+    reuse
 }
 
 /// The nodes of a schedule in issue order.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphInstantiate_flags, CUgraphNode};
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Scalar, Schedule, SlotId};
 use phonograph_runtime::cpu::kernels::KernelError;
-use phonograph_runtime::cpu::{NodePath, first_races};
+use phonograph_runtime::refused::{NodePath, check_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -19,7 +19,8 @@ use super::words::Words;
 use super::{Lowering, ProductBy, Target};
 use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
-use crate::exec::{Exec, Faults, Front, HostCall, Op, ScalarSlot};
+use crate::exec::{Exec, Faults, HostCall, Op, ScalarSlot};
+use crate::front::{Front, PartId};
 use crate::graph::{Dependencies, Executable, Graph};
 use crate::memory::Memory;
 use crate::module::Function;
@@ -73,10 +74,8 @@ impl Recorded {
         slots: &[SlotId],
         bindings: &Bindings<'_>,
     ) -> Result<&[CUgraphNode], InstantiateError> {
-        if graph.node(NodeId(0)).kind.has_inner_graphs()
-            && let Some((inside, races)) = first_races(graph)
-        {
-            return Err(InstantiateError::Race { inside, races });
+        if graph.node(NodeId(0)).kind.has_inner_graphs() {
+            check_races(graph)?;
         }
         let device = target.devices[0].clone();
         let _current = device.enter()?;
@@ -99,6 +98,7 @@ impl Recorded {
             products: std::mem::take(&mut self.products),
             blas: Vec::new(),
             changeable: false,
+            part: PartId(0),
             has_priorities: self.has_priorities,
             allocated: Vec::new(),
             split: None,
@@ -126,6 +126,7 @@ impl Recorded {
                 bases,
                 slots: slots.to_vec(),
                 ends: vec![SmallVec::new(); graph.node_count()],
+                parts: Vec::new(),
             };
             lowering.node(&mut scope, node, after)
         });
@@ -171,10 +172,12 @@ impl Recorded {
         })?;
         let switches = self.nodes.into_iter().map(|(_, ends, can)| can.then_some(ends));
         let memory = self.memory.into_values().enumerate();
-        let front = Front { executable, turn: Turn::default(), pending: true };
+        let rest = Box::default();
+        let front = Front { executable, turn: Turn::default(), pending: true, rest };
         Ok(Exec {
             front,
-            _graph: graph,
+            _graphs: vec![graph],
+            parts: Box::default(),
             _functions: self.functions.into_values().collect(),
             _blas: Vec::new(),
             block: self.words.into_block(),

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::bases::Base;
 use crate::bindings::InstantiateError;
 use crate::error::DriverError;
+use crate::front::PartId;
 use crate::graph::Refused;
 
 /// Where a graph stands, which decides what it may hold.
@@ -32,6 +33,8 @@ pub(super) struct Scope<'g> {
     pub slots: Vec<SlotId>,
     /// Of each node that was lowered, the driver's nodes.
     pub ends: Vec<SmallVec<[CUgraphNode; 1]>>,
+    /// Of each node, the part that it is in; empty if there is only one.
+    pub parts: Vec<PartId>,
 }
 
 impl Scope<'_> {

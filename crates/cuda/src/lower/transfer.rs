@@ -116,7 +116,7 @@ impl Lowering<'_> {
         // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
         let node = unsafe { add_node(scope.driver, after, &mut params) };
         let node = node.map_err(scope.refused(id))?;
-        self.added(node, Work::Copy(copy, context));
+        self.added(node, || Work::Copy(copy, context));
         Ok(smallvec![node])
     }
 
@@ -166,7 +166,7 @@ impl Lowering<'_> {
             // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
             let node = unsafe { add_node(scope.driver, after, &mut params) };
             let node = node.map_err(scope.refused(id))?;
-            self.added(node, Work::Fill(fill, dst.context));
+            self.added(node, || Work::Fill(fill, dst.context));
             nodes.push(node);
         }
         Ok(nodes)

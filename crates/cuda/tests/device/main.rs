@@ -7,6 +7,8 @@ mod branches;
 mod fault_points;
 #[path = "../../../runtime/tests/device/faults.rs"]
 mod faults;
+#[path = "../../../runtime/tests/device/hosts.rs"]
+mod hosts;
 #[path = "../../../runtime/tests/device/keeping.rs"]
 mod keeping;
 #[path = "../../../runtime/tests/device/kinds.rs"]
@@ -14,6 +16,8 @@ mod kinds;
 mod modes;
 #[path = "../../../runtime/tests/device/random_device.rs"]
 mod random_device;
+#[path = "../../../runtime/tests/device/raw.rs"]
+mod raw;
 mod recorded;
 #[path = "../../../runtime/tests/device/refusals.rs"]
 mod refusals;

@@ -1,17 +1,18 @@
-//! One graph with its data, run on the CPU and on CUDA.
+//! Cases on CUDA.
 
-use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUresult;
 use phonograph_cuda::{Bindings, Cuda, Exec, Function};
 use phonograph_graph::{
-    BufferId, BufferRole, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel,
-    ReduceOp, Schedule, View,
+    BufferId, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel, ReduceOp,
+    Schedule, View,
 };
 use phonograph_kernels::cuda::Place;
-use phonograph_runtime::cpu::kernels::Registry;
-use phonograph_runtime::cpu::{self, Cpu};
+
+pub use self::cuda as device;
+pub use crate::shared_case::{Case, Machine, add_one, check, tensor, view};
 
 /// Waits until no other test uses the device, and keeps it until the test's thread ends: while one test records, the driver
 /// refuses what another one does, and breaks the recording.
@@ -37,65 +38,7 @@ pub fn cuda() -> Option<Cuda> {
     }
 }
 
-/// A graph, the contents of its external buffers at first, and the functions that it calls.
-pub struct Case {
-    pub graph: ComputeGraph,
-    pub contents: Vec<(BufferId, Vec<u8>)>,
-    /// Kernels by name and host functions for the CPU; the host functions for CUDA, too.
-    pub registry: Registry,
-    /// Kernels by name for CUDA: name and source.
-    pub kernels: Vec<(&'static str, &'static str)>,
-    pub replays: usize,
-}
-
 impl Case {
-    pub fn new(graph: ComputeGraph) -> Self {
-        let (contents, kernels) = (Vec::new(), Vec::new());
-        Self { graph, contents, registry: Registry::new(), kernels, replays: 3 }
-    }
-
-    pub fn with<T: Copy>(mut self, buffer: BufferId, values: &[T]) -> Self {
-        // SAFETY: the tests give slices of plain numbers, every byte of which is initialised.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
-        };
-        self.contents.push((buffer, bytes.to_vec()));
-        self
-    }
-
-    pub fn external(&self) -> Vec<BufferId> {
-        let external = |id: &BufferId| self.graph.buffer(*id).role == BufferRole::External;
-        (0..self.graph.buffers().len()).map(BufferId::from_index).filter(external).collect()
-    }
-
-    /// What a buffer holds at first: what the case says, else numbers that differ.
-    pub fn first(&self, buffer: BufferId) -> Vec<u8> {
-        if let Some((_, bytes)) = self.contents.iter().find(|(id, _)| *id == buffer) {
-            return bytes.clone();
-        }
-        let count = self.graph.buffer(buffer).bytes as usize;
-        let value = |i: usize| ((i + buffer.index() * 7) as f32).sin();
-        let mut bytes: Vec<u8> =
-            (0..count.div_ceil(4)).flat_map(|i| value(i).to_le_bytes()).collect();
-        bytes.truncate(count);
-        bytes
-    }
-
-    pub fn on_cpu(&self) -> Vec<Vec<u8>> {
-        let mut cpu = Cpu::new(2).unwrap();
-        let schedule = Schedule::sequential(&self.graph);
-        let bindings = cpu::Bindings::new(&self.registry);
-        let mut exec = cpu.instantiate(&self.graph, &schedule, &bindings).unwrap();
-        for buffer in self.external() {
-            let memory = exec.memory(buffer).unwrap().clone();
-            cpu.slice_mut::<u8>(&memory).unwrap().copy_from_slice(&self.first(buffer));
-        }
-        (0..self.replays).for_each(|_| cpu.replay(&mut exec).unwrap());
-        let external = self.external();
-        let memory = external.iter().map(|&buffer| exec.memory(buffer).unwrap());
-        memory.map(|memory| cpu.slice::<u8>(memory).unwrap().to_vec()).collect()
-    }
-
     /// Instantiates on CUDA with the contents in place.
     pub fn instantiate(&self, cuda: &mut Cuda, schedule: &Schedule) -> Exec {
         let compile = |&(name, source): &(&'static str, &str)| {
@@ -124,54 +67,26 @@ impl Case {
     }
 }
 
-/// The case gives the same bytes on the CPU and on CUDA.
-#[track_caller]
-pub fn check(cuda: &mut Cuda, case: &Case) {
-    let differ = Cell::new(0);
-    let (expected, found) = (case.on_cpu(), case.on_cuda(cuda, &Schedule::sequential(&case.graph)));
-    for ((buffer, expected), found) in case.external().iter().zip(&expected).zip(&found) {
-        let at = expected.iter().zip(found).position(|(a, b)| a != b);
-        if let Some(at) = at {
-            differ.set(differ.get() + 1);
-            let word =
-                |bytes: &[u8]| bytes[at / 4 * 4..].iter().take(4).copied().collect::<Vec<_>>();
-            let name = &case.graph.buffer(*buffer).name;
-            eprintln!(
-                "{buffer} ({name}) differs at byte {at}: {:?} on the CPU, {:?} on CUDA",
-                word(expected),
-                word(found)
-            );
-        }
+impl Machine for Cuda {
+    fn replayed(&mut self, case: &Case) -> Vec<Vec<u8>> {
+        case.on_cuda(self, &Schedule::sequential(&case.graph))
     }
-    assert_eq!(differ.get(), 0, "buffers differ");
+
+    fn takes_weak_edges(&self) -> bool {
+        self.devices()[0].capability() >= (9, 0)
+    }
 }
 
-/// A place with everything that a source can have, or with nothing.
+/// A place with everything that a source can have, or with nothing; nothing is known of addresses.
 pub fn place(all: bool) -> Place<'static> {
     let indirect: &dyn Fn(usize) -> bool = if all { &|_| true } else { &|_| false };
-    Place { number: 0, weak_edges: all, indirect }
+    Place { number: 0, weak_edges: all, indirect, aligned: &|_| false }
 }
 
 /// That the driver did it.
 #[track_caller]
 pub fn expect(result: CUresult) {
     assert_eq!(result, CUresult::CUDA_SUCCESS);
-}
-
-/// A dense view of f32 of a whole buffer.
-pub fn view(buffer: BufferId, extents: &[u64]) -> View {
-    View::contiguous(buffer, DType::F32, extents).unwrap()
-}
-
-/// x + 1.
-pub fn add_one() -> Arc<Expr> {
-    Expr::build(|e| e.output(e.input(DType::F32) + e.f32(1.0))).unwrap().into()
-}
-
-/// A tensor of f32 in an external buffer of its own.
-pub fn tensor(b: &mut GraphBuilder, name: &str, extents: &[u64]) -> View {
-    let buffer = b.external_buffer(name, 4 * extents.iter().product::<u64>() as usize);
-    View::contiguous(buffer, DType::F32, extents).unwrap()
 }
 
 /// A reduction of `extents` with as much work before and after it as there can be: several inputs and outputs, scalars and

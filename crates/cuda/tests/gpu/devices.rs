@@ -1,7 +1,8 @@
 //! Several devices: a context each, copies and kernels that reach from one to another, and what is refused.
 
 use phonograph_cuda::{
-    AdoptError, Bindings, CaptureMode, Cuda, Device, DeviceError, Driver, InstantiateError, Stream,
+    AdoptError, Bindings, CaptureMode, Cuda, Device, DeviceError, Driver, InstantiateError,
+    Refused, Stream,
 };
 use phonograph_graph::{
     Buffer, BufferId, BufferRole, Condition, ConditionalKind, DType, Extent, GraphBuilder,
@@ -161,7 +162,7 @@ fn what_is_on_another_device_than_declared_is_refused() {
     let far = cuda.alloc_on(1, 64).unwrap();
     let refused = cuda.instantiate(&graph, &schedule, &Bindings::new().memory(x, &far));
     let refused = refused.map(drop).unwrap_err();
-    assert!(matches!(refused, InstantiateError::Binding { .. }), "{refused}");
+    assert!(matches!(refused, InstantiateError::Refused(Refused::Binding { .. })), "{refused}");
 
     // The body of a conditional runs on one device.
     let mut b = GraphBuilder::new();

@@ -6,16 +6,20 @@ mod bits;
 mod captures;
 mod case;
 mod compile;
-mod conditionals;
 mod devices;
+#[path = "../../../runtime/tests/graphs/every_node.rs"]
+mod every_node;
 mod foreign;
 mod handles;
 mod host;
 mod kernels;
 mod nodes;
+mod parts;
 mod profile;
 mod record;
 mod refusals;
 mod replay;
+#[path = "../../../runtime/tests/graphs/case.rs"]
+mod shared_case;
 mod slots;
 mod watch;

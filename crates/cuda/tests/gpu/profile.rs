@@ -120,7 +120,7 @@ fn a_graph_with_events_between_its_nodes_does_what_it_did() {
     b.add_region_copy("download", all(t), all(staged));
     let host = b.add_host("scale", "scale", &[(all(staged), Access::ReadWrite)]);
     b.add_region_copy("upload", all(staged), all(x));
-    let mut case = Case::new(b.build().unwrap()).with(flag, &[1i32]);
+    let mut case = Case::new(b.build().unwrap()).with(flag, &1i32.to_le_bytes());
     case.registry.host("scale", &[Param::ReadWrite(DType::F32)], |block| {
         block.write::<f32>(0)?.iter_mut().for_each(|v| *v *= 2.0);
         Ok(())

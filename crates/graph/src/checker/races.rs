@@ -18,8 +18,8 @@ pub struct Race {
 ///
 /// A weak edge orders: it may join only kernels that wait for their producer before they touch memory.
 ///
-/// Only declared operands count. A graph from elsewhere, of whose nodes the effects are unknown, has none that
-/// could be told. Inner graphs are for the caller to ask about. Of many nodes that race for the same bytes, each is
+/// Only declared operands count, and those that were observed, as far as the trials went. A graph from elsewhere, of whose
+/// nodes the effects are unknown, has none that could be told. Inner graphs are for the caller to ask about. Of many nodes that race for the same bytes, each is
 /// reported against its neighbours in topological order, which is enough to show that there is a race. Costs what
 /// inference costs, and a pass over the graph per 64 conflicting nodes.
 pub fn races(graph: &ComputeGraph) -> Vec<Race> {
@@ -43,7 +43,7 @@ pub(super) fn races_of(graph: &ComputeGraph, operands: impl Fn(NodeId) -> Operan
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EdgeData, GraphBuilder};
+    use crate::{Access, EdgeData, GraphBuilder, Observed, Region};
 
     #[test]
     fn conflicts_without_an_edge_are_races() {
@@ -62,5 +62,24 @@ mod tests {
         assert_eq!(build(Some(EdgeData::FULL)), []);
         // The reader may start early, but touches memory only after its wait.
         assert_eq!(build(Some(EdgeData::PROGRAMMATIC)), []);
+    }
+
+    #[test]
+    fn what_was_observed_races_as_what_is_declared() {
+        let build = |infer: bool| {
+            let mut b = GraphBuilder::new().with_auto_infer_edges(infer);
+            let x = b.external_buffer("x", 64);
+            for (offset, access) in
+                [(0, Access::ReadWrite), (32, Access::Write), (16, Access::Read)]
+            {
+                let node = b.add_kernel("opaque", 1, 1, 0).finish();
+                let region = Region { buffer: x, offset, bytes: 32 };
+                b.observe(node, Observed::new(&[(region, access)], 5));
+            }
+            b.build().unwrap()
+        };
+        let race = |first| Race { first: NodeId(first), second: NodeId(2) };
+        assert_eq!(races(&build(false)), [race(0), race(1)]);
+        assert_eq!(races(&build(true)), []);
     }
 }

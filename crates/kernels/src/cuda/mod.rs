@@ -111,7 +111,8 @@ pub enum CudaError {
 /// # Errors
 /// [`CudaError`] for a kernel by name, and for operands that no device can address.
 pub fn kernel(node: &KernelNode) -> Result<CudaKernel, CudaError> {
-    kernel_in(node, &Place { number: 0, weak_edges: false, indirect: &|_| false })
+    let none = &|_| false;
+    kernel_in(node, &Place { number: 0, weak_edges: false, indirect: none, aligned: none })
 }
 
 /// What a kernel has to know of where its node stands.
@@ -123,17 +124,21 @@ pub struct Place<'a> {
     /// Which of the node's arguments, by their numbers, are *indirect*: what stands for such a one is the address of a 64-bit
     /// word in device memory. The word holds what the parameter would be otherwise, a scalar in its first bytes.
     pub indirect: &'a dyn Fn(usize) -> bool,
+    /// Of which of the node's arguments, by their numbers, it is known that the first element lies on a multiple of 16 bytes.
+    pub aligned: &'a dyn Fn(usize) -> bool,
 }
 
 /// As [`kernel`], for a node in its place.
 pub fn kernel_in(node: &KernelNode, place: &Place<'_>) -> Result<CudaKernel, CudaError> {
-    let Place { number: id, weak_edges, indirect } = *place;
+    let Place { number: id, weak_edges, indirect, aligned } = *place;
     let (mut views, mut indirect_views, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all_aligned = true;
     for (at, arg) in node.args.iter().enumerate() {
         match arg {
             Arg::View(view, _) => {
                 views.push(*view);
                 indirect_views.push(indirect(at));
+                all_aligned &= aligned(at);
             }
             Arg::Scalar(_) | Arg::Slot(_) => scalars.push((at, indirect(at))),
             Arg::Region(..) => {}
@@ -148,7 +153,7 @@ pub fn kernel_in(node: &KernelNode, place: &Place<'_>) -> Result<CudaKernel, Cud
     let params = Params::new(&views, &indirect_views, &scalars, weak_edges);
     let library = match &node.kernel {
         KernelRef::Named(name) => return Err(CudaError::Named(name.to_string())),
-        KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, params)),
+        KernelRef::Elementwise(expr) => return Ok(elementwise::kernel(expr, params, all_aligned)),
         KernelRef::Library(library) => {
             &FusedKernel { library: *library, before: None, after: None }
         }

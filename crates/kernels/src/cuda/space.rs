@@ -58,8 +58,9 @@ impl Space {
         });
     }
 
+    /// Blocks for one thread for each element.
     pub fn blocks(&self) -> u32 {
-        blocks(self.elements)
+        self.elements.div_ceil(u64::from(THREADS)).clamp(1, MAX_BLOCKS) as u32
     }
 
     pub fn is_dense(&self, view: usize) -> bool {
@@ -120,11 +121,6 @@ impl Space {
         });
         along.collect::<Vec<_>>().join(" + ")
     }
-}
-
-/// Blocks for one thread for each element.
-pub(super) fn blocks(elements: u64) -> u32 {
-    elements.div_ceil(u64::from(THREADS)).clamp(1, MAX_BLOCKS) as u32
 }
 
 /// The strides of a view, as the space takes them.

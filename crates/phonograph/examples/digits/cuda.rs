@@ -12,14 +12,9 @@ use phonograph::runtime::cpu::kernels::Element;
 
 use crate::Options;
 use crate::data::Digits;
+use crate::device::Device;
 use crate::network::{self, BATCH, PARAMETERS};
-use crate::training::{self, kernels, median};
-
-/// Of how many steps the losses are compared with the CPU's.
-pub const COMPARED: usize = 20;
-/// How far a loss may be from the CPU's, relative to it. Only products differ, each sum by k ε Σ |aᵢ bᵢ| at most: some 1e-5
-/// of a loss. Adam then turns what is small into steps of full length, since it divides by the gradient's own size.
-pub const TOLERANCE: f32 = 1e-2;
+use crate::training::{self, COMPARED, TOLERANCE, kernels, median};
 
 /// Lanes that the memory plan keeps apart.
 const STREAMS: usize = 8;
@@ -67,7 +62,8 @@ pub fn train(
     let loss = exec.memory(step.loss).ok_or("the loss has memory")?.clone();
     let stream = phonograph::cuda::Stream::new(&cuda.devices()[0].clone())?;
 
-    let expected = training::losses(digits, seed, options, threads, COMPARED)?;
+    let mut cpu = Device::open(crate::Backend::Cpu, threads)?;
+    let expected = training::losses(&mut cpu, digits, seed, options, threads)?;
     let mut difference = 0f32;
     let mut start = Instant::now();
     for at in 0..options.steps {

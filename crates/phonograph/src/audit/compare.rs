@@ -146,8 +146,10 @@ fn differing(
             continue;
         };
         if let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) {
-            let name = r.buffer(of_r.buffer).name.to_string();
-            let memory = replay.program.memory(of_r.buffer);
+            let declared = r.buffer(of_r.buffer);
+            let name = declared.name.to_string();
+            let brought = declared.role == BufferRole::External;
+            let memory = replay.program.memory(of_r.buffer).filter(|_| brought);
             let staged = memory.is_some_and(|memory| memory.place() == Place::Host);
             return Some(((name, Some(of_r.offset + at as u64)), staged));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::device::Stream;
 use crate::graph::{
-    BufferId, BufferRole, ComputeGraph, GraphBuilder, NodeId, Scalar, Schedule, SlotId,
+    BufferId, BufferRole, ComputeGraph, GraphBuilder, NodeId, Scalar, Schedule, SlotId, Space,
 };
 use crate::recorder::Recorded;
 use crate::runtime::streams::{Adopted, Buffer, Waiting};
@@ -46,7 +46,11 @@ impl Program {
         }
         for (declared, place) in graph.buffers().iter().zip(&mut memory) {
             if declared.role == BufferRole::Internal {
-                *place = Some(run.alloc(&declared.name, declared.bytes)?);
+                let (name, bytes) = (&declared.name, declared.bytes);
+                *place = Some(match declared.space {
+                    Space::Host { .. } => run.alloc_host(name, bytes)?,
+                    _ => run.alloc(name, bytes)?,
+                });
             }
         }
         let mut all: Vec<Scalar> = graph.slots().iter().map(|slot| slot.default).collect();

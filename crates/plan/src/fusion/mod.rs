@@ -123,22 +123,24 @@ fn fuse_one(graph: &ComputeGraph, options: &FusionOptions) -> Result<Rewritten, 
         return Ok(Rewritten::unchanged(graph, report));
     }
     let stored = Stored { uses: &uses, raced: raced_buffers(graph) };
-    let mut regrouped = grouped(&as_read, &uses, options);
-    for round in 1.. {
-        let needed = needed_in_memory(&regrouped, &as_read, &stored);
+    let mut round = 0;
+    let regrouped = loop {
+        if as_read.is_as_is() {
+            break None;
+        }
+        let groups = grouped(&as_read, &uses, options);
+        let needed = needed_in_memory(&groups, &as_read, &stored);
         if needed.is_empty() {
-            break;
+            break Some(groups);
         }
         forced.extend(needed);
+        round += 1;
         let most = if round < MOST_ROUNDS { options.repeated_ops } else { 0 };
         as_read = Seen::as_read(graph, &uses, &Repeats::new(graph, &uses, most, &forced));
-        regrouped = grouped(&as_read, &uses, options);
-    }
-    // Kernels that go another way for their readers may lose their producers: not everywhere is that a gain.
-    let (groups, seen) = match merges(&regrouped) > merges(&plain) {
-        true => (regrouped, &as_read),
-        false => (plain, &as_is),
     };
+    // Kernels that go another way for their readers may lose their producers: not everywhere is that a gain.
+    let better = regrouped.filter(|groups| merges(groups) > merges(&plain));
+    let (groups, seen) = better.map_or((plain, &as_is), |groups| (groups, &as_read));
     report.left = groups.left(&as_read.refused);
     if groups.found().next().is_none() {
         return Ok(Rewritten::unchanged(graph, report));

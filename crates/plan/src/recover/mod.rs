@@ -3,22 +3,24 @@
 //! In: a [`Subject`], a graph whose kernels nobody can look into, captured as a chain or nearly, with its memory cut into
 //! blocks. Out: an [`Observed`] for each node, and the graph with only the edges that conflicts on those blocks need.
 //!
-//! The method, in the files' order: [`observe`](self) runs the nodes in captured order on several inputs and calls a block
-//! *written* by a node if its bytes changed. For each node it then puts other values into blocks that other nodes write
+//! The method, in the files' order. `histories` runs the nodes in captured order on several inputs and calls a block
+//! *written* by a node if its bytes changed. For each node `observe` then puts other values into blocks that other nodes write
 //! (the bytes that they hold at that place on another input, which no kernel can choke on; zeros only if allowed), runs the
-//! node again and sees whether its results differ: those blocks were *read*, and halving the set finds which. `flow` turns
-//! conflicts into edges and drops the implied ones. `verify` runs the nodes in orders as far from the captured one as
-//! the edges allow, on fresh inputs, and compares each node's results bit for bit; where they differ it finds by halving which
-//! order was missing and adds it.
+//! node again and sees whether its results differ: those blocks were *read*; the node's parameters give a guess which, and
+//! halving the others finds what the guess lacks. `workspaces` gives runs of nodes that only share scratch memory copies of
+//! their own. `flow` turns conflicts into edges and drops the implied ones. `verify` runs the nodes in orders as far from the
+//! captured one as the edges allow, on fresh inputs, and compares each node's results bit for bit; where they differ it finds by
+//! halving which order was missing and adds it.
 //!
 //! What is assumed, since no experiment shows it: accesses depend on the data no further than the trials went; a block that
 //! no replay changes is written by nobody (unless zeros are allowed, which show it); no node uses scratch that it leaves
-//! as it found it. What cannot be told apart is taken as a dependency: a node that visibly writes nothing, or not the same twice, keeps its place
+//! as it found it; what a kernel finds in scratch that the caller has given out as such it never takes for an address. What
+//! cannot be told apart is taken as a dependency: a node that visibly writes nothing, or not the same twice, keeps its place
 //! among all others, and a block that holds the same bytes on every input counts as read by everyone after its writer.
 //!
-//! Cost: each sample runs every node once. A node with `r` reads among `c` candidates takes about `r · log c` runs a
-//! sample more; a verification round as many runs as there are nodes, for each order. Memory: every block once, and what nodes
-//! write once a sample.
+//! Cost: each sample runs every node once. A node takes about two runs a sample more and one for each block that its
+//! parameters name, and `log c` for a read among `c` candidates that they do not; a verification round as many as there are
+//! nodes, for each order. Memory: every block once, and what nodes write once a sample.
 
 use std::ops::{ControlFlow, Range};
 

@@ -20,6 +20,7 @@ use super::kernels::{KernelError, Operands, Prepared, Scratch};
 use super::memory::{Allocation, DeviceToken, Memory};
 use super::program::{Program, TaskId, WorkerId};
 use super::team::{self, Cause, Team};
+use crate::refused::NodePath;
 
 /// A node, at any depth, that is ready to run: its place among an [`Exec`]'s runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -167,20 +168,6 @@ pub enum ReplayError {
         /// What happened.
         cause: NodeFault,
     },
-}
-
-/// The way to a node: the node of the outermost graph, then nodes of inner graphs, each with its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodePath(pub Vec<(NodeId, String)>);
-
-impl std::fmt::Display for NodePath {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (depth, (id, name)) in self.0.iter().enumerate() {
-            let arrow = if depth > 0 { " → " } else { "" };
-            write!(f, "{arrow}{id} ({name})")?;
-        }
-        Ok(())
-    }
 }
 
 /// What a node did.

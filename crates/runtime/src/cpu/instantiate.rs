@@ -8,21 +8,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use phonograph_graph::{
-    BufferId, BufferRole, ComputeGraph, Condition, EventId, NamedNode, NodeId, NodeKind, Race,
-    Schedule, SlotId, Step, Violation, check,
+    Buffer, BufferId, BufferRole, ComputeGraph, Condition, EventId, NamedNode, NodeId, NodeKind,
+    Schedule, SlotId, Step,
 };
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use super::event::Event;
 use super::exec::{
-    ConditionValue, Exec, NodePath, Op, Part, PointerSlot, Run, RunId, Runs, ScalarSlot, Task, Use,
-    Work, WorkerScratch,
+    ConditionValue, Exec, Op, Part, PointerSlot, Run, RunId, Runs, ScalarSlot, Task, Use, Work,
+    WorkerScratch,
 };
 use super::kernels::{PrepareError, Prepared, Registry, ScalarSource};
 use super::memory::{Allocation, DeviceToken, Memory, OutOfMemory};
 use super::program::{ProgramBuilder, ProgramError, TaskId, WorkerId};
-use super::races::first_races;
+use crate::refused::{Refused, check_bindings, check_graph};
 
 /// A part of a split node is worth handing to another worker from this much work on; a hand-over costs about a microsecond.
 const SPLIT_NS: u64 = 10_000;
@@ -61,17 +61,9 @@ impl<'a> Bindings<'a> {
 /// Why a graph cannot be instantiated on the CPU.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum InstantiateError {
-    /// The schedule is not right for the graph.
-    #[error("the schedule is not right: {}{}", .0[0], more(.0.len()))]
-    Schedule(Vec<Violation>),
-    /// The graph does not order conflicting accesses.
-    #[error("the graph has a race{}: {}{}", within(.inside), .races[0], more(.races.len()))]
-    Race {
-        /// The node whose inner graph has them; empty for the outermost.
-        inside: NodePath,
-        /// The races.
-        races: Vec<Race>,
-    },
+    /// What every backend refuses.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// A node that cannot run here.
     #[error("node {node}: {source}")]
     Prepare {
@@ -87,14 +79,6 @@ pub enum InstantiateError {
         node: NamedNode,
         /// Why.
         reason: String,
-    },
-    /// A binding that does not fit.
-    #[error("the memory bound to {buffer} {problem}")]
-    Binding {
-        /// The buffer.
-        buffer: BufferId,
-        /// What is wrong.
-        problem: String,
     },
     /// A buffer that asks for so little alignment that the plan put it where the CPU cannot use it.
     #[error(
@@ -114,14 +98,6 @@ pub enum InstantiateError {
     Program(#[from] ProgramError),
 }
 
-fn more(count: usize) -> String {
-    if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() }
-}
-
-fn within(path: &NodePath) -> String {
-    if path.0.is_empty() { String::new() } else { format!(" inside {path}") }
-}
-
 fn named(graph: &ComputeGraph, id: NodeId) -> NamedNode {
     NamedNode { id, name: graph.node(id).name.to_string() }
 }
@@ -133,13 +109,7 @@ pub(super) fn instantiate(
     schedule: &Schedule,
     bindings: &Bindings<'_>,
 ) -> Result<Exec, InstantiateError> {
-    let violations = check(graph, schedule);
-    if !violations.is_empty() {
-        return Err(InstantiateError::Schedule(violations));
-    }
-    if let Some((inside, races)) = first_races(graph) {
-        return Err(InstantiateError::Race { inside, races });
-    }
+    check_graph(graph, schedule)?;
     let mut builder = Builder {
         registry: bindings.registry,
         runs: Vec::new(),
@@ -199,37 +169,11 @@ fn bind(
     bindings: &Bindings<'_>,
     slots: &mut FxHashMap<BufferId, PointerSlot>,
 ) -> Result<Bound, InstantiateError> {
-    let problem = |buffer, problem: String| InstantiateError::Binding { buffer, problem };
-    let mut given: FxHashMap<BufferId, &Memory> = FxHashMap::default();
-    for &(buffer, memory) in &bindings.memory {
-        let Some(declared) = graph.buffers().get(buffer.index()) else {
-            return Err(problem(buffer, "is for a buffer that the graph does not have".into()));
-        };
-        if !matches!(declared.role, BufferRole::External | BufferRole::Slot(_)) {
-            return Err(problem(buffer, format!("is for {}, which is internal", declared.name)));
-        }
-        if !Arc::ptr_eq(&memory.device, device) {
-            return Err(problem(buffer, "belongs to another device".into()));
-        }
-        if memory.bytes() < declared.bytes {
-            let (has, needs) = (memory.bytes(), declared.bytes);
-            return Err(problem(
-                buffer,
-                format!("has {has} bytes; {} needs {needs}", declared.name),
-            ));
-        }
-        let address = memory.start() as usize as u64;
-        if !address.is_multiple_of(declared.align) {
-            return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
-        }
-        given.insert(buffer, memory);
-    }
-    let memories: Vec<&Memory> = bindings.memory.iter().map(|(_, memory)| *memory).collect();
-    if let Some((at, earlier)) = Memory::first_overlap(&memories) {
-        let [buffer, other] = [at, earlier].map(|at| bindings.memory[at].0);
-        let clash = format!("is bound to {other} as well; operands must not overlap");
-        return Err(problem(buffer, clash));
-    }
+    let unsuited = |_: &Buffer, memory: &Memory| {
+        let other = !Arc::ptr_eq(&memory.device, device);
+        other.then(|| "belongs to another device".to_owned())
+    };
+    let given = check_bindings(graph, &bindings.memory, Memory::span, unsuited)?;
     let mut memory = FxHashMap::default();
     let mut bases = Vec::with_capacity(graph.buffers().len());
     for (index, declared) in graph.buffers().iter().enumerate() {

@@ -12,6 +12,7 @@ use phonograph_graph::DEFAULT_ALIGN;
 use thiserror::Error;
 
 use super::kernels::Element;
+use crate::refused::Span;
 
 /// What a device's handles carry to be told from those of another.
 #[derive(Debug)]
@@ -140,24 +141,10 @@ impl Memory {
             && other.offset < end(self)
     }
 
-    /// The first of the memories, in this order, that overlaps an earlier one, and that earlier one. O(n log n).
-    pub(super) fn first_overlap(memories: &[&Memory]) -> Option<(usize, usize)> {
-        let mut order: Vec<usize> = (0..memories.len()).collect();
-        order.sort_by_key(|&at| (memories[at].start() as usize, at));
-        // What overlaps anything overlaps the one before it whose end lies furthest.
-        let mut furthest: Option<usize> = None;
-        let mut clash = None;
-        for at in order {
-            if let Some(other) = furthest.filter(|&other| memories[other].overlaps(memories[at])) {
-                let pair = (at.max(other), at.min(other));
-                clash = Some(clash.map_or(pair, |known: (usize, usize)| known.min(pair)));
-            }
-            let end = |at: usize| memories[at].start() as usize + memories[at].bytes as usize;
-            if furthest.is_none_or(|other| end(at) > end(other)) {
-                furthest = Some(at);
-            }
-        }
-        clash
+    /// Where it lies, by address; memory of no bytes may have one that others have as well.
+    pub(super) fn span(&self) -> Span {
+        let space = Arc::as_ptr(&self.allocation) as usize;
+        Span { space, start: self.start() as usize as u64, bytes: self.bytes }
     }
 
     /// Number of elements of type `T`.

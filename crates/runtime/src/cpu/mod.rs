@@ -12,17 +12,16 @@ pub mod kernels;
 mod measure;
 mod memory;
 mod program;
-mod races;
 mod team;
 
+pub use crate::refused::NodePath;
 pub use device::Cpu;
 pub use event::{Event, Ticket};
-pub use exec::{Exec, NodeFault, NodePath, Profile, ReplayError, SetError, TaskSpan};
+pub use exec::{Exec, NodeFault, Profile, ReplayError, SetError, TaskSpan};
 pub use instantiate::{Bindings, InstantiateError};
 pub use measure::Overheads;
 pub use memory::{Memory, MemoryError, OutOfMemory};
 pub use program::{Program, ProgramBuilder, ProgramError, TaskId, WorkerId};
-pub use races::first_races;
 pub use team::{Cause, Failure, ReplayError as TeamReplayError, Team, TeamError};
 
 /// The primitives that [`gate`] is built on. The model checker's test includes `gate.rs` beside a module of the same

@@ -31,6 +31,7 @@ pub enum Place {
 pub struct SizeClass {
     bytes: u64,
     place: Place,
+    alone: bool,
 }
 
 impl SizeClass {
@@ -41,7 +42,19 @@ impl SizeClass {
         }
         let bytes = bytes.max(1);
         let step = if bytes <= 4 * GRAIN { GRAIN } else { 1 << (bytes.ilog2() - 2) };
-        Some(Self { bytes: bytes.next_multiple_of(step), place: Place::Device })
+        let bytes = bytes.next_multiple_of(step);
+        Some(Self { bytes, place: Place::Device, alone: false })
+    }
+
+    /// The class of a page that is one slice, of just so many bytes of device memory. Nobody asks for it, so that what comes
+    /// back is not handed out again.
+    pub const fn alone(bytes: u64) -> Self {
+        Self { bytes, place: Place::Device, alone: true }
+    }
+
+    /// Whether its pages are of one use.
+    pub const fn is_alone(self) -> bool {
+        self.alone
     }
 
     /// The class of the same size elsewhere.
@@ -61,7 +74,7 @@ impl SizeClass {
 
     /// Slices of a page: as many as fit a megabyte, between 1 and 64.
     pub fn slices(self) -> u64 {
-        (PAGE / self.bytes).clamp(1, MOST_SLICES)
+        if self.alone { 1 } else { (PAGE / self.bytes).clamp(1, MOST_SLICES) }
     }
 
     /// Bytes of a page.

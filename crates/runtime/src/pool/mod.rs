@@ -262,12 +262,25 @@ impl<P> Pools<P> {
         self.reopen(page);
     }
 
-    /// Takes out the pages of which nothing is held or guarded, but for those of streams that `keep` names. O(pages).
+    /// Takes out a page of which nothing is held or guarded.
+    pub fn remove(&mut self, id: PageId) -> Option<P> {
+        let page = self.pages.get(&id)?;
+        if !page.is_empty() || !page.guards.is_empty() {
+            return None;
+        }
+        if let Some(open) = self.open.get_mut(&(page.stream, page.class)) {
+            open.remove(&id);
+        }
+        Some(self.pages.remove(&id)?.memory)
+    }
+
+    /// Takes out the pages of which nothing is held or guarded, but for those of streams that `keep` names, and those of
+    /// [one use](SizeClass::alone). O(pages).
     pub fn trim(&mut self, keep: impl Fn(PooledStreamId) -> bool) -> Vec<(PageId, SizeClass, P)> {
-        let idle = self
-            .pages
-            .iter()
-            .filter(|(_, page)| page.is_empty() && page.guards.is_empty() && !keep(page.stream));
+        let idle = self.pages.iter().filter(|(_, page)| {
+            let serves_nobody = page.is_empty() && page.guards.is_empty() && !page.class.is_alone();
+            serves_nobody && !keep(page.stream)
+        });
         let idle: Vec<PageId> = idle.map(|(&id, _)| id).collect();
         let mut taken = Vec::with_capacity(idle.len());
         for id in idle {

@@ -1,4 +1,5 @@
-//! The front of a shared device: streams, buffers, windows, graphs. Every call locks the device once.
+//! The front of a shared device: streams, buffers, windows, graphs. Every call locks the device once, and waits, where its
+//! backend can be waited for so, without the lock.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -11,7 +12,7 @@ use super::backend::{Backend, GraphKind, PooledStreamId, Waiting};
 use super::handle::{Buffer, GraphToken, Returns, Slot};
 use super::op::Operation;
 use super::report::{DeviceReport, Retained, TrimReport};
-use super::server::Server;
+use super::server::{Role, Server};
 use crate::capture::{CaptureError, CaptureStatus, DeviceCaptures, LogicalStreamId, Request};
 use crate::pool::{GroupId, Place};
 
@@ -245,7 +246,11 @@ impl<B: Backend> Stream<B> {
     /// [`CaptureError::InWindow`] in the owner's recording, which lives; [`CaptureError::Neighbour`];
     /// [`CaptureError::Tainted`]; [`CaptureError::OtherDevice`]; [`CaptureError::Backend`].
     pub fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, CaptureError> {
-        self.lock().read(self.id, buffer)
+        let mut server = self.lock();
+        for on in server.writers(self.id, buffer)? {
+            server = self.wait_for(server, on, Waiting::Attentive)?;
+        }
+        server.read(self.id, buffer)
     }
 
     /// Waits for everything that this stream has submitted, and reports what has failed of it. Others go on using the device
@@ -264,17 +269,35 @@ impl<B: Backend> Stream<B> {
     /// As for [`sync`](Self::sync).
     pub fn sync_while(&self, waiting: Waiting) -> Result<Synced, CaptureError> {
         let mut server = self.lock();
-        let marked = server.mark(self.id, waiting)?;
-        if let Some((wait, reached)) = marked {
-            drop(server);
-            let waited = wait();
-            server = self.lock();
-            waited?;
-            server.core.settle(&reached)?;
-            return server.core.failures(self.id).map(|()| Synced::Done);
+        if server.role(self.id) != Role::Free {
+            let done = server.sync(self.id)?;
+            return Ok(if done { Synced::Done } else { Synced::Deferred });
         }
-        let done = server.sync(self.id)?;
-        Ok(if done { Synced::Done } else { Synced::Deferred })
+        let on = server.fold(self.id);
+        let mut server = self.wait_for(server, on, waiting)?;
+        server.core.failures(self.id).map(|()| Synced::Done)
+    }
+
+    /// Waits for everything that a backend stream has been given, without the device if its backend can be waited for so.
+    fn wait_for<'a>(
+        &'a self,
+        mut server: MutexGuard<'a, Server<B>>,
+        on: PooledStreamId,
+        waiting: Waiting,
+    ) -> Result<MutexGuard<'a, Server<B>>, CaptureError> {
+        if server.states[on.index()].is_recording() {
+            return Ok(server); // its window was opened behind all of it
+        }
+        let Some((wait, reached)) = server.core.mark(on, waiting)? else {
+            server.core.flush(on)?;
+            return Ok(server);
+        };
+        drop(server);
+        let waited = wait();
+        let mut server = self.lock();
+        waited?;
+        server.core.settle(&reached)?;
+        Ok(server)
     }
 
     /// Runs an operation by itself and tells how long the host waited for it.

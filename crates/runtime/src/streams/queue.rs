@@ -24,7 +24,7 @@ use super::prepared::Prepared;
 use super::taint::{Taints, Touch};
 use super::window::Recorded;
 use crate::capture::{CaptureError, LogicalStreamId};
-use crate::pool::{Pools, SizeClass, Slice};
+use crate::pool::{PageId, Pools, SizeClass, Slice};
 
 /// A queue this long is run.
 const LONG_QUEUE: usize = 32;
@@ -92,6 +92,8 @@ pub(super) struct Core<B: Backend> {
     /// What is to be destroyed once no stream records.
     pub retired: Vec<B::Exec>,
     retired_operations: Vec<B::Prepared>,
+    /// Pages of one use that have been given back and may still be in use by what has been submitted.
+    leaving: Vec<PageId>,
     /// Buffers with a handle somewhere.
     pub alive: FxHashSet<BufferKey>,
     taints: Taints,
@@ -115,6 +117,7 @@ impl<B: Backend> Core<B> {
             graphs: FxHashMap::default(),
             retired: Vec::new(),
             retired_operations: Vec::new(),
+            leaving: Vec::new(),
             alive: FxHashSet::default(),
             taints: Taints::default(),
             order: Order::new(streams),
@@ -177,6 +180,32 @@ impl<B: Backend> Core<B> {
             self.backend.free(memory);
         }
         (pages, bytes)
+    }
+
+    /// Gives a slice back to its pool.
+    pub fn give_back(&mut self, slice: Slice, bytes: u64) {
+        self.pools.give_back(slice, bytes);
+        if self.pools.class(slice.page).is_alone() {
+            self.leaving.push(slice.page);
+        }
+    }
+
+    /// Gives pages of one use back to the backend that nothing uses any more. No stream records. O(pages that leave).
+    pub fn let_go(&mut self) {
+        for page in std::mem::take(&mut self.leaving) {
+            let all = [Touched { slice: Slice { page, offset: 0 }, writes: true }];
+            let before = self.order.before(&all).chain(self.launches.before(&all));
+            let in_use = !self.order.open(None, before).is_empty();
+            let memory = if in_use { None } else { self.pools.remove(page) };
+            let Some(memory) = memory else {
+                self.leaving.push(page);
+                continue;
+            };
+            for operation in self.prepared.take(|of| of == page) {
+                self.backend.release(operation);
+            }
+            self.backend.free(memory);
+        }
     }
 
     /// Destroys what was put off. No stream records.
@@ -246,11 +275,16 @@ impl<B: Backend> Core<B> {
         }
     }
 
-    /// An error if a buffer is tainted, after everything that writes it.
-    pub fn readable(&mut self, buffer: &Buffer) -> Result<(), CaptureError> {
+    /// The streams with work that a read of a buffer comes after.
+    pub fn writers(&self, buffer: &Buffer) -> SmallVec<[PooledStreamId; 4]> {
         let touched = [Touched { slice: buffer.slice(), writes: false }];
         let before = self.order.before(&touched).chain(self.launches.before(&touched));
-        for on in self.order.open(None, before) {
+        self.order.open(None, before)
+    }
+
+    /// An error if a buffer is tainted, after everything that writes it.
+    pub fn readable(&mut self, buffer: &Buffer) -> Result<(), CaptureError> {
+        for on in self.writers(buffer) {
             self.flush(on)?;
         }
         self.taints.check(buffer.key(), buffer.name())

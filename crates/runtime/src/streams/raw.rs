@@ -48,6 +48,27 @@ impl<B: Backend> Device<B> {
 }
 
 impl<B: Backend> Stream<B> {
+    /// A buffer in memory of somebody else's: all of this page, of so many bytes. The backend gets the page back when the
+    /// buffer, the graphs that use it, and the work that was submitted with it are gone and done.
+    ///
+    /// # Errors
+    /// [`CaptureError::InWindow`] and [`CaptureError::Neighbour`] beside a recording.
+    ///
+    /// # Safety
+    /// The page is the backend's, has so many bytes, and none of them is in another buffer. As long as the buffer or a graph
+    /// with it lives, others touch them only where the device [takes note](Self::touch) of it.
+    pub unsafe fn import(
+        &self,
+        name: &str,
+        page: B::Page,
+        bytes: u64,
+    ) -> Result<Buffer, CaptureError> {
+        let server = &mut *self.lock();
+        server.admit(self.id(), Request::Allocate(name.into()))?;
+        let on = server.fold(self.id());
+        Ok(server.import(on, name, page, bytes))
+    }
+
     /// Takes note of work on these buffers, each written or only read, that somebody else does: what was submitted before and
     /// conflicts with it is before whatever this stream is given from now on, and what comes later and conflicts is behind
     /// this stream. Everything submitted to this stream has then been issued, to the backend stream that is given back.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::backend::{Backend, PooledStreamId};
 use super::handle::{Buffer, BufferKey, GraphToken, Returned, Returns, Values};
 use super::op::Operation;
@@ -88,15 +90,16 @@ impl<B: Backend> Server<B> {
             }
         }
         // A window gets the same answers in both phases: what is dropped in it is not handed out before it closes.
-        for (stream, state) in self.core.streams.iter_mut().zip(&self.states) {
+        for (at, state) in self.states.iter().enumerate() {
             if !state.is_active() {
-                for Freed { slice, bytes } in stream.freed.drain(..) {
-                    self.core.pools.give_back(slice, bytes);
+                for Freed { slice, bytes } in std::mem::take(&mut self.core.streams[at].freed) {
+                    self.core.give_back(slice, bytes);
                 }
             }
         }
         if !self.states.iter().any(StreamCaptureState::is_recording) {
             self.core.destroy_retired();
+            self.core.let_go();
         }
     }
 
@@ -126,6 +129,17 @@ impl<B: Backend> Server<B> {
         let key = BufferKey(self.core.next_key());
         self.core.alive.insert(key);
         Ok(Buffer::new(key, name, bytes, slice, place, &self.core.returns))
+    }
+
+    /// A buffer that is all of a page.
+    pub fn import(&mut self, on: PooledStreamId, name: &str, page: B::Page, bytes: u64) -> Buffer {
+        let class = SizeClass::alone(bytes);
+        let page = self.core.pools.grow(on, class, page);
+        let slice = Slice { page, offset: 0 };
+        self.core.pools.take_this(slice, bytes);
+        let key = BufferKey(self.core.next_key());
+        self.core.alive.insert(key);
+        Buffer::new(key, name, bytes, slice, Place::Device, &self.core.returns)
     }
 
     pub fn submit(&mut self, caller: LogicalStreamId, op: &Operation) -> Result<(), CaptureError> {
@@ -197,6 +211,17 @@ impl<B: Backend> Server<B> {
                 self.core.enqueue(self.fold(caller), caller, work)
             }
         }
+    }
+
+    /// The streams with work that a read of a buffer comes after.
+    pub fn writers(
+        &self,
+        caller: LogicalStreamId,
+        buffer: &Buffer,
+    ) -> Result<SmallVec<[PooledStreamId; 4]>, CaptureError> {
+        self.own([buffer])?;
+        self.admit(caller, Request::Read(buffer.name().into()))?;
+        Ok(self.core.writers(buffer))
     }
 
     pub fn read(

@@ -16,11 +16,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::backend::{Backend, GraphKind, PooledStreamId, Wait, Waiting};
+use super::backend::{Backend, GraphKind, PooledStreamId};
 use super::handle::{Buffer, BufferKey, GraphToken, Slot};
 use super::op::Operation;
 use super::order::{Order, Position, Touched};
-use super::queue::{Core, Reached};
+use super::queue::Core;
 use super::server::{Role, Server};
 use super::taint::Touch;
 use super::template::Use;
@@ -284,18 +284,6 @@ impl<B: Backend> Server<B> {
     }
 
     /// `Ok(false)` if the wait is put off to the end of the window.
-    /// What waits for the caller's stream, unless it records, or nothing but a fence can.
-    pub fn mark(
-        &mut self,
-        caller: LogicalStreamId,
-        waiting: Waiting,
-    ) -> Result<Option<(Wait, Reached)>, CaptureError> {
-        match self.role(caller) {
-            Role::Free => self.core.mark(self.fold(caller), waiting),
-            Role::Member { .. } | Role::Neighbour { .. } => Ok(None),
-        }
-    }
-
     pub fn sync(&mut self, caller: LogicalStreamId) -> Result<bool, CaptureError> {
         let on = self.fold(caller);
         match self.role(caller) {

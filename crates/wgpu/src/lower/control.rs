@@ -58,6 +58,7 @@ impl Lowering<'_> {
             dtype: value.dtype,
             bodies: Vec::new(),
             end: at,
+            node: scope.path(id),
         }));
         let mut bodies = Vec::with_capacity(node.bodies.len());
         for (body, schedule) in node.bodies.iter().zip(&scope.schedule.inner[&id]) {

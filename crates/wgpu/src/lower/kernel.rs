@@ -133,6 +133,15 @@ impl Lowering<'_> {
             let reason = format!("its block is {block:?}, the shader's workgroup size {size:?}");
             return Err(scope.unsupported(id, reason));
         }
+        // wgpu does not look at this, and a driver that is asked for more may lose the device.
+        let most = u64::from(self.gpu.limits.max_compute_workgroup_storage_size);
+        if shader.shared > most {
+            let shared = shader.shared;
+            let reason = format!(
+                "its variables take {shared} bytes of workgroup memory; this device has {most}"
+            );
+            return Err(scope.unsupported(id, reason));
+        }
         if [x, y, z].iter().any(|&groups| groups > MAX_GROUPS) {
             let reason = format!("its grid has more than {MAX_GROUPS} blocks along one axis");
             return Err(scope.unsupported(id, reason));
@@ -248,7 +257,7 @@ impl Lowering<'_> {
         views: &[(View, Access)],
     ) -> Result<u32, InstantiateError> {
         if self.faults.is_none() {
-            let record = self.gpu.buffer(FAULT_BYTES, ARENA)?;
+            let record = self.gpu.buffer(FAULT_BYTES, ARENA).map_err(scope.refused(id))?;
             let record = self.fixed(record).place;
             self.faults = Some(Faults { record, nodes: Vec::new() });
         }

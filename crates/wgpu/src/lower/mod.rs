@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use phonograph_graph::{
     Buffer, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN, NodeId, NodeKind, Schedule, SlotId,
-    Space, Step as Scheduled, check,
+    Space, Step as Scheduled,
 };
-use phonograph_runtime::cpu::{NodePath, first_races};
+use phonograph_runtime::refused::{NodePath, check_bindings, check_graph};
 use rustc_hash::FxHashMap;
 
 use crate::bindings::{Bindings, InstantiateError};
@@ -42,14 +42,7 @@ pub(crate) fn instantiate(
     schedule: &Schedule,
     bindings: &Bindings<'_>,
 ) -> Result<Exec, InstantiateError> {
-    let violations = check(graph, schedule);
-    if !violations.is_empty() {
-        return Err(InstantiateError::Schedule(violations));
-    }
-    // Without an order between conflicting accesses a schedule may put them either way.
-    if let Some((inside, races)) = first_races(graph) {
-        return Err(InstantiateError::Race { inside, races });
-    }
+    check_graph(graph, schedule)?;
     let slots = graph.slots().iter();
     let slots =
         slots.map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() });
@@ -154,35 +147,11 @@ struct Lowering<'a> {
 impl Lowering<'_> {
     /// Memory for the external buffers of the outermost graph, and its pointer slots.
     fn bind(&mut self, graph: &ComputeGraph) -> Result<Vec<Option<Base>>, InstantiateError> {
-        let problem = |buffer, problem: String| InstantiateError::Binding { buffer, problem };
-        let mut given: FxHashMap<BufferId, &Memory> = FxHashMap::default();
-        for (at, &(buffer, memory)) in self.bindings.memory.iter().enumerate() {
-            let Some(declared) = graph.buffers().get(buffer.index()) else {
-                return Err(problem(buffer, "is for a buffer that the graph does not have".into()));
-            };
-            let name = &declared.name;
-            if !matches!(declared.role, BufferRole::External | BufferRole::Slot(_)) {
-                return Err(problem(buffer, format!("is for {name}, which is internal")));
-            }
-            if !memory.belongs_to(self.gpu) {
-                return Err(problem(buffer, "belongs to another device".into()));
-            }
-            if memory.bytes() < declared.bytes {
-                let (has, needs) = (memory.bytes(), declared.bytes);
-                return Err(problem(buffer, format!("has {has} bytes; {name} needs {needs}")));
-            }
-            if !memory.offset().is_multiple_of(declared.align) {
-                return Err(problem(buffer, format!("is not aligned to {} bytes", declared.align)));
-            }
-            let earlier = &self.bindings.memory[..at];
-            if let Some((other, _)) = earlier.iter().find(|(_, m)| m.overlaps(memory)) {
-                return Err(problem(
-                    buffer,
-                    format!("is bound to {other} as well; operands must not overlap"),
-                ));
-            }
-            given.insert(buffer, memory);
-        }
+        let unsuited = |_: &Buffer, memory: &Memory| {
+            let other = !memory.belongs_to(self.gpu);
+            other.then(|| "belongs to another device".to_owned())
+        };
+        let given = check_bindings(graph, &self.bindings.memory, Memory::span, unsuited)?;
         let mut bases = Vec::with_capacity(graph.buffers().len());
         for (index, declared) in graph.buffers().iter().enumerate() {
             let buffer = BufferId::from_index(index);
@@ -192,7 +161,8 @@ impl Lowering<'_> {
                 BufferRole::External => {
                     let memory = match given {
                         Some(memory) => memory,
-                        None => Memory::new(self.gpu, declared.bytes)?,
+                        None => Memory::new(self.gpu, declared.bytes)
+                            .map_err(no_memory(graph, buffer))?,
                     };
                     let base = self.fixed(memory.buffer().clone());
                     let offset = memory.offset();
@@ -262,12 +232,18 @@ impl Lowering<'_> {
         for (index, declared) in scope.graph.buffers().iter().enumerate() {
             check_space(BufferId::from_index(index), declared)?;
         }
-        let align = u64::from(self.gpu.limits.min_storage_buffer_offset_alignment);
+        let limits = &self.gpu.limits;
+        let align = u64::from(limits.min_storage_buffer_offset_alignment).max(DEFAULT_ALIGN);
         for &space in scope.schedule.memory.pools.keys() {
-            let cut = pools::cut(scope.graph, scope.schedule, space, align.max(DEFAULT_ALIGN));
+            let (graph, schedule) = (scope.graph, scope.schedule);
+            let cut = pools::cut(graph, schedule, space, align, limits.max_buffer_size);
             let mut parts = Vec::with_capacity(cut.parts.len());
-            for part in &cut.parts {
-                let buffer = self.gpu.buffer(part.end - part.start, ARENA)?;
+            for (at, part) in cut.parts.iter().enumerate() {
+                let buffer = self.gpu.buffer(part.end - part.start, ARENA);
+                let buffer = buffer.map_err(|source| match cut.largest(graph, at) {
+                    Some(largest) => no_memory(graph, largest)(source),
+                    None => source.into(),
+                })?;
                 self.arena_bytes += buffer.size();
                 parts.push(self.fixed(buffer));
             }
@@ -409,6 +385,16 @@ fn rehearse(exec: &Exec, nodes: &[NodePath]) -> Result<(), InstantiateError> {
         }
     }
     Err(all.into())
+}
+
+fn no_memory(
+    graph: &ComputeGraph,
+    buffer: BufferId,
+) -> impl FnOnce(GpuError) -> InstantiateError + '_ {
+    move |source| {
+        let name = graph.buffer(buffer).name.to_string();
+        InstantiateError::Memory { buffer, name, source }
+    }
 }
 
 /// There is one device; host memory is memory of it.

@@ -3,8 +3,9 @@
 //! A dispatch may not read one binding of a buffer and write another. Generated kernels get by with one binding for each
 //! buffer; a kernel of the user's has one for each operand, so what it reads and what it writes must lie in different
 //! buffers. A pool is cut where no internal buffer crosses, into as few buffers as greedy colouring finds: sections that one
-//! user kernel reads and writes get different colours. Without such kernels a pool is one buffer; with them all parts
-//! together may take as many times its bytes as there are colours. O(n log n + pairs of operands).
+//! user kernel reads and writes get different colours, and a buffer ends where the device's longest would. Without such
+//! kernels a pool that fits is one buffer; with them all parts together may take as many times its bytes as there are
+//! colours. O(n log n + pairs of operands).
 
 use phonograph_graph::{
     Arg, BufferId, BufferRole, ComputeGraph, KernelRef, NodeKind, Schedule, Space,
@@ -24,8 +25,23 @@ pub(super) struct Cut {
     pub part_of: Vec<Option<usize>>,
 }
 
-/// Cuts the pool of a space. Parts begin at multiples of `align`, so that offsets keep theirs.
-pub(super) fn cut(graph: &ComputeGraph, schedule: &Schedule, space: Space, align: u64) -> Cut {
+impl Cut {
+    /// The largest of the internal buffers in a part.
+    pub fn largest(&self, graph: &ComputeGraph, part: usize) -> Option<BufferId> {
+        let here = self.part_of.iter().enumerate().filter(|(_, of)| **of == Some(part));
+        here.map(|(index, _)| BufferId::from_index(index)).max_by_key(|&id| graph.buffer(id).bytes)
+    }
+}
+
+/// Cuts the pool of a space. Parts begin at multiples of `align`, so that offsets keep theirs, and have at most `longest`
+/// bytes, unless buffers that share bytes have more together.
+pub(super) fn cut(
+    graph: &ComputeGraph,
+    schedule: &Schedule,
+    space: Space,
+    align: u64,
+    longest: u64,
+) -> Cut {
     let mut placed: Vec<(u64, u64, usize)> = Vec::new();
     for (index, declared) in graph.buffers().iter().enumerate() {
         let offset = schedule.memory.offset(BufferId::from_index(index));
@@ -58,19 +74,29 @@ pub(super) fn cut(graph: &ComputeGraph, schedule: &Schedule, space: Space, align
         }
     });
     let mut colours: Vec<usize> = Vec::with_capacity(sections.len());
-    let mut parts: Vec<Part> = Vec::new();
+    // The part of each section, and of each colour the last.
+    let (mut parts, mut chosen, mut last): (Vec<Part>, Vec<usize>, Vec<usize>) = Default::default();
     for (at, section) in sections.iter().enumerate() {
         let taken: Vec<usize> = apart[at].iter().filter_map(|&b| colours.get(b).copied()).collect();
         let colour = (0..).find(|colour| !taken.contains(colour)).expect("colours do not run out");
         colours.push(colour);
-        match parts.get_mut(colour) {
-            Some(part) => part.end = section.end,
+        let open = last.get(colour).copied();
+        let fits = open.filter(|&part: &usize| section.end - parts[part].start <= longest);
+        chosen.push(fits.unwrap_or(parts.len()));
+        match fits {
+            Some(part) => parts[part].end = section.end,
             None => {
-                parts.push(Part { start: section.start - section.start % align, end: section.end })
+                match last.get_mut(colour) {
+                    Some(last) => *last = parts.len(),
+                    // Colours are taken in order, so it is the next.
+                    None => last.push(parts.len()),
+                }
+                let start = section.start - section.start % align;
+                parts.push(Part { start, end: section.end });
             }
         }
     }
-    let part_of = section_of.into_iter().map(|section| Some(colours[section?])).collect();
+    let part_of = section_of.into_iter().map(|section| Some(chosen[section?])).collect();
     Cut { parts, part_of }
 }
 
@@ -115,5 +141,59 @@ fn operand(arg: &Arg) -> Option<(BufferId, bool)> {
         Arg::View(view, access) => Some((view.buffer, access.writes())),
         Arg::Region(region, access) => Some((region.buffer, access.writes())),
         Arg::Scalar(_) | Arg::Slot(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use phonograph_graph::{DType, Expr, GraphBuilder, View};
+
+    use super::*;
+
+    /// Scratch buffers of these sizes, all alive at once.
+    fn alive(sizes: &[u64]) -> (ComputeGraph, Schedule) {
+        let mut b = GraphBuilder::new();
+        let one = |buffer| View::contiguous(buffer, DType::U8, &[1]).unwrap();
+        let buffers: Vec<_> = (sizes.iter().enumerate())
+            .map(|(at, &bytes)| b.alloc_buffer(&format!("t{at}"), bytes as usize))
+            .collect();
+        let start = Expr::build(|e| e.output_as(e.constant(1u32), DType::U8)).unwrap();
+        let start = std::sync::Arc::new(start);
+        for &buffer in &buffers {
+            b.add_elementwise("start", start.clone(), &[], &[], &[one(buffer)]);
+        }
+        let next = Expr::build(|e| e.output_as(e.input(DType::U8), DType::U8)).unwrap();
+        let next = std::sync::Arc::new(next);
+        for &buffer in &buffers {
+            b.add_elementwise("use", next.clone(), &[one(buffer)], &[], &[one(buffer)]);
+        }
+        let graph = b.build().unwrap();
+        let schedule = Schedule::sequential(&graph);
+        (graph, schedule)
+    }
+
+    #[test]
+    fn a_pool_is_cut_where_the_longest_buffer_ends() {
+        for (sizes, longest, expected) in [
+            (&[1000, 1000, 1000][..], 4096, 1),
+            (&[1000, 1000, 1000], 2048, 2),
+            (&[1000, 1000, 1000], 1024, 3),
+            (&[256, 5000, 256], 1024, 3), // the one that is too long alone is refused as it is
+            (&[], 1024, 0),
+        ] {
+            let (graph, schedule) = alive(sizes);
+            let space = Space::Device(0);
+            let Cut { parts, part_of } = cut(&graph, &schedule, space, 256, longest);
+            assert_eq!(parts.len(), expected, "{sizes:?} in parts of {longest}: {parts:?}");
+            for (index, part) in part_of.iter().enumerate() {
+                let (part, buffer) = (&parts[part.unwrap()], BufferId::from_index(index));
+                let start = schedule.memory.offset(buffer).unwrap();
+                let end = start + graph.buffer(buffer).bytes;
+                assert!(part.start.is_multiple_of(256), "{part:?}");
+                assert!(part.start <= start && end <= part.end, "{buffer} is not in {part:?}");
+                let alone = graph.buffer(buffer).bytes > longest;
+                assert!(part.end - part.start <= longest || alone, "{part:?}");
+            }
+        }
     }
 }

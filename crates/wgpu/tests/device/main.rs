@@ -1,6 +1,8 @@
 //! The behaviours of a shared device, on wgpu: the same tests that both modes of the CPU pass. Left out are those of host
 //! functions, and the random programs, which ask for more of them in their time than a device opened for each has.
 
+#[path = "../../../runtime/tests/device/adopt.rs"]
+mod adopt;
 #[path = "../../../runtime/tests/device/branches.rs"]
 mod branches;
 mod fault_points;
@@ -8,6 +10,9 @@ mod fault_points;
 mod faults;
 #[path = "../../../runtime/tests/device/keeping.rs"]
 mod keeping;
+#[path = "../../../runtime/tests/device/kinds.rs"]
+mod kinds;
+mod lost;
 mod modes;
 #[path = "../../../runtime/tests/device/refusals.rs"]
 mod refusals;

@@ -3,18 +3,27 @@
 use std::sync::OnceLock;
 
 use phonograph_runtime::streams::{Device, Step};
-use phonograph_wgpu::{Wgpu, WgpuBackend};
+use phonograph_wgpu::{OpenError, Wgpu, WgpuBackend};
 
 use crate::traced::{Shared, Traced};
 use crate::work::{STREAMS, tick};
 
-/// The backend, or the reason why there is none in the output.
-pub fn wgpu() -> Option<(Device<Traced<WgpuBackend>>, Shared)> {
+/// A device of its own, or the reason why there is none in the output.
+pub fn gpu() -> Option<Wgpu> {
     // The first is kept, and its driver with it: to load that anew takes longer than a test.
-    static KEPT: OnceLock<Option<Wgpu>> = OnceLock::new();
-    let new = || Wgpu::new().map_err(|error| eprintln!("skipped: {error}")).ok();
-    KEPT.get_or_init(new).as_ref()?;
-    let gpu = new()?;
+    static KEPT: OnceLock<Result<Wgpu, OpenError>> = OnceLock::new();
+    match KEPT.get_or_init(Wgpu::new) {
+        Ok(kept) => Some(Wgpu::on(kept.adapter()).unwrap()),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// The backend.
+pub fn wgpu() -> Option<(Device<Traced<WgpuBackend>>, Shared)> {
+    let gpu = gpu()?;
     let (backend, trace) = Traced::new(|_| WgpuBackend::new(gpu));
     Some((Device::new(backend, STREAMS).unwrap(), trace))
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::case::{Case, check, gpu, tensor};
+use crate::case::{Case, Machine, check, gpu, tensor};
 use phonograph_graph::{
     Arg, BinaryOp, BufferId, CompareOp, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder,
     LibraryKernel, Op, ReduceOp, UnaryOp, ValueId, View,
@@ -81,7 +81,7 @@ const EXACT: Within = Within { ulps: 0.0, absolute: 0.0 };
 /// Every buffer of the case holds what the CPU gives, floats within their bound.
 #[track_caller]
 fn check_within(gpu: &mut Wgpu, case: &Case, bound: &dyn Fn(BufferId) -> (DType, Within)) {
-    let (expected, found) = (case.on_cpu(), case.on_gpu(gpu));
+    let (expected, found) = (case.on_cpu(), gpu.replayed(case));
     for ((&buffer, expected), found) in case.external().iter().zip(&expected).zip(&found) {
         let (dtype, within) = bound(buffer);
         let name = &case.graph.buffer(buffer).name;
@@ -344,7 +344,7 @@ fn products_are_within_their_error() {
             b.add_library("product", LibraryKernel::MatMul, &[x, y, z]);
             let mut case = Case::new(b.build().unwrap());
             case.replays = 1;
-            let found = case.on_gpu(&mut gpu);
+            let found = gpu.replayed(&case);
             let floats = |bytes: &[u8]| -> Vec<f64> {
                 bytes.chunks_exact(4).map(|bytes| value(DType::F32, bytes)).collect()
             };
@@ -460,7 +460,7 @@ fn work_after_a_product_is_the_same_in_one_kernel_as_in_two() {
     let Some(mut gpu) = gpu() else { return };
     for extents in [[0, 70, 33, 65], [3, 5, 64, 130]] {
         let [one, two] = [true, false].map(|in_one| {
-            let found = Case::new(product_with_bias(extents, in_one)).on_gpu(&mut gpu);
+            let found = gpu.replayed(&Case::new(product_with_bias(extents, in_one)));
             found[3].clone()
         });
         assert_eq!(one, two);
