@@ -5,6 +5,7 @@ use std::sync::Arc;
 use phonograph_graph::{ComputeGraph, Schedule};
 use phonograph_kernels::cuda::ENTRY;
 use phonograph_runtime::cpu::kernels::Element;
+use phonograph_runtime::refused::check_graph;
 use rustc_hash::FxHashMap;
 
 use crate::adopted::Foreign;
@@ -216,7 +217,7 @@ impl Cuda {
         bindings: &Bindings<'_>,
         timed: bool,
     ) -> Result<Exec, InstantiateError> {
-        lower::check_graph(graph, schedule)?;
+        check_graph(graph, schedule)?;
         self.instantiate_checked(graph, schedule, bindings, timed)
     }
 
