@@ -1,9 +1,10 @@
 //! Foreign graphs run node by node, watched, put into another order.
 
+use cudarc::driver::sys;
 use phonograph_cuda::{Block, CaptureMode, Diversion, Imported, Watch, WatchError};
 use phonograph_graph::NodeId;
 
-use crate::case::cuda;
+use crate::case::{cuda, expect};
 use crate::foreign::{launch, ready};
 
 #[test]
@@ -52,12 +53,12 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     let zeros = watch.save(&[spare]).unwrap().remove(0);
     let place = watch.spare_memory(spare).unwrap();
     for (first, last) in [(0, 0), (5, 131_072), (131_071, 307_199), (307_196, 307_196)] {
+        device.synchronize().unwrap();
         for at in [first, last] {
-            let address = place.part(at, 1).unwrap().address();
-            // SAFETY: the watched memory lives as long as `watch`, which works on it only when asked.
-            let byte = unsafe { cuda.adopt(address, 1) }.unwrap();
-            cuda.write(&byte, &[1u8]).unwrap();
+            // SAFETY: the byte is the block's, and nothing that uses it is on its way.
+            unsafe { expect(sys::cuMemsetD8Async(place.address() + at, 1, 1, stream.handle())) };
         }
+        stream.synchronize().unwrap();
         let changed = watch.changed(&[(spare, &zeros)]).unwrap();
         assert_eq!(changed, [(0, first / 4 * 4..last / 4 * 4 + 4)]);
         watch.restore(&[(spare, &zeros)]).unwrap();
