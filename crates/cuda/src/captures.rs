@@ -4,7 +4,7 @@
 //! While a stream is captured the driver bars some calls, and breaks the capture over them. Allocating, freeing,
 //! instantiating, destroying what was instantiated and waiting for another stream are barred unless the calling thread is
 //! in relaxed mode (rule R20 of [the model](phonograph_capture::model)): such calls of this crate are made under
-//! [`relaxed`], which costs a wait 140 ns on an H200, so that no capture of anybody's breaks over them. Waiting for a whole
+//! [`relaxed`], which costs a wait 40 to 140 ns on an H200, so that no capture of anybody's breaks over them. Waiting for a whole
 //! device is barred in every mode (R23), so it is kept apart from the captures that are begun here: it waits for those that
 //! are open on other threads, a capture that is about to begin waits for it, and where waiting could have no end, because
 //! the capture is this thread's own or one that nobody is bound to end, it is refused with the error that the driver has

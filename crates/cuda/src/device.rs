@@ -245,8 +245,10 @@ impl fmt::Debug for Device {
 
 impl Drop for PrimaryContext {
     fn drop(&mut self) {
+        let relaxed = relaxed();
         // SAFETY: the share was taken when this was made; all handles made in it hold the device, so they are gone.
         log_drop(unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) });
+        log_drop(relaxed.map(drop));
     }
 }
 

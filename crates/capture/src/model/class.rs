@@ -131,19 +131,26 @@ pub enum Evidence {
 /// use phonograph_trace::Function;
 ///
 /// assert_eq!(class(Function::MemAlloc), (Class::Unsafe, Evidence::Recorded));
-/// assert_eq!(class(Function::MemFree), (Class::Unsafe, Evidence::Documented));
+/// assert_eq!(class(Function::ArrayDestroy), (Class::Unsafe, Evidence::Documented));
 /// ```
 pub fn class(function: Function) -> (Class, Evidence) {
     use Class::*;
     use Evidence::{Documented, Recorded};
     use Function as F;
     match function {
-        // Recorded: call_matrix.jsonl, call_nodes.jsonl, capture.jsonl.gz.
+        // Recorded: call_matrix.jsonl, call_matrix_settled.jsonl, call_nodes.jsonl, capture.jsonl.gz.
         F::MemAlloc
         | F::MemAllocHost
         | F::MemAllocManaged
         | F::MemHostRegister
-        | F::MemPoolTrimTo => (Unsafe, Recorded),
+        | F::MemPoolTrimTo
+        | F::MemFree
+        | F::MemFreeHost
+        | F::MemHostAlloc
+        | F::MemHostUnregister
+        | F::MemPoolDestroy
+        | F::ModuleUnload
+        | F::GraphExecDestroy => (Unsafe, Recorded),
         F::GraphInstantiate => (Instantiates, Recorded),
         F::MemGetInfo
         | F::ModuleLoadData
@@ -200,12 +207,8 @@ pub fn class(function: Function) -> (Class, Evidence) {
         F::IpcGetEventHandle => (ExportsEvent, Recorded),
 
         // Documented. Allocation, mapping and freeing may wait for the device or need work of the driver's own, like their recorded
-        // relatives; so may destroying what work in flight may use. CASES 8 saw 900 from cuGraphExecDestroy beside a capture.
+        // relatives; so may destroying what work in flight may use.
         F::MemAllocPitch
-        | F::MemFree
-        | F::MemFreeHost
-        | F::MemHostAlloc
-        | F::MemHostUnregister
         | F::IpcOpenEventHandle
         | F::IpcOpenMemHandle
         | F::IpcCloseMemHandle
@@ -219,10 +222,7 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemMap
         | F::MemUnmap
         | F::MemSetAccess
-        | F::MemPoolDestroy
-        | F::ModuleUnload
         | F::LibraryUnload
-        | F::GraphExecDestroy
         | F::DeviceGraphMemTrim
         | F::CtxDestroy
         | F::DevicePrimaryCtxRelease
@@ -261,7 +261,7 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemsetD2D32 => (TouchesLegacy, Documented),
         F::StreamGetCaptureInfo => (AsksForCapture, Documented),
         F::GraphInstantiateWithFlags | F::GraphInstantiateWithParams => (Instantiates, Documented),
-        F::GraphDestroy => (DestroyGraph, Documented),
+        F::GraphDestroy => (DestroyGraph, Recorded),
         F::GraphAddKernelNode => (AddsNode(NodeKind::Kernel), Documented),
         F::GraphAddMemcpyNode => (AddsNode(NodeKind::Memcpy), Documented),
         F::GraphAddMemsetNode => (AddsNode(NodeKind::Memset), Documented),

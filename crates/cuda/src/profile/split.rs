@@ -3,7 +3,7 @@
 //! The graph is built with its nodes one after another, as they are issued, on the data of a replay as it comes, and an event
 //! is recorded after each. What lies between two events is the node and what the device needs to start it, to see it end
 //! and to record the event. That is found in the same replay, from nodes that take a known time, and subtracted. The driver
-//! promises half a microsecond of such times, and on an H200 they are within 0.6 µs of the library's (BENCHMARKS.md); the
+//! promises half a microsecond of such times, and on an H200 they are within 1 µs of the library's (BENCHMARKS.md); the
 //! median over some replays is what to look at. Costs: a node and an event for each node of the graph, a replay without any
 //! overlap, 4 bytes a node for each replay, of which the first 16 MiB are kept.
 
