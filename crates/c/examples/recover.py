@@ -114,7 +114,7 @@ def main(name):
     with open("/tmp/phonograph-recover.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         start = time.perf_counter()
-        options = {"zeros": "ZEROS" in os.environ, "scratch": "SHARED" not in os.environ, "progress": "PROGRESS" in os.environ, "save": os.environ.get("SAVE")}
+        options = {"zeros": "ZEROS" in os.environ, "scratch": "SHARED" not in os.environ, "progress": int(os.environ.get("PROGRESS", 0)), "save": os.environ.get("SAVE")}
         found = phonograph.recover(after, give, samples=int(os.environ.get("SAMPLES", 0)), seconds=float(os.environ.get("LIMIT", 60)), **options)
         seconds = time.perf_counter() - start
         before.instantiate()

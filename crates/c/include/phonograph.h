@@ -42,7 +42,7 @@ struct phonograph_limits {
     uint32_t samples;     /* inputs on which nodes are observed, at least 2 (3) */
     uint32_t inputs;      /* inputs on which every order is verified (20) */
     uint32_t zeros;       /* 1: zeros may be put into memory where none were seen; a kernel may take one for a pointer */
-    uint32_t progress;    /* 1: what is being done is written to the standard error */
+    uint32_t progress;    /* what is being done is written to the standard error: 1: every second, 2: every step */
     double seconds;       /* after which the observation stops and the graph stays as it is (120) */
     uint64_t saved_bytes; /* of device memory for copies (8 GiB) */
     uint64_t workspace_bytes; /* of scratch memory that the graph may get for good (1 GiB) */

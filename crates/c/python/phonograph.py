@@ -150,7 +150,7 @@ def _blocks(graph, device, scratch):
 
 
 def recover(
-    graph, give, *, samples=0, inputs=0, zeros=False, scratch=True, seconds=0.0, saved_bytes=0, workspace_bytes=0, save=None, progress=False
+    graph, give, *, samples=0, inputs=0, zeros=False, scratch=False, seconds=0.0, saved_bytes=0, workspace_bytes=0, save=None, progress=False
 ):
     """Puts a captured graph into the fastest order that what its kernels really read and write allows.
 

@@ -40,7 +40,7 @@ pub struct PhonographLimits {
     inputs: u32,
     /// Whether zeros may be put into memory where none have been seen (0 or 1).
     zeros: u32,
-    /// Whether what is being done is written to the standard error (0 or 1).
+    /// Whether what is being done is written to the standard error: 1 for every second, 2 for every step.
     progress: u32,
     /// Seconds after which the observation stops and the graph stays as it is; 0 for 120.
     seconds: f64,
@@ -246,7 +246,7 @@ unsafe fn work(
     let mut watch =
         unsafe { Watch::new(imported, &device, blocks) }.map_err(|error| failed(&error))?;
     let mut options = Options { scratch_from, ..Options::default() };
-    let (mut seconds, mut shown) = (120.0, false);
+    let (mut seconds, mut shown) = (120.0, 0);
     if let Some(given) = limits {
         let or = |value: u32, other: u32| if value == 0 { other } else { value };
         options.limits.samples = or(given.samples, options.limits.samples);
@@ -261,12 +261,15 @@ unsafe fn work(
         if given.seconds > 0.0 {
             seconds = given.seconds;
         }
-        shown = given.progress != 0;
+        shown = given.progress;
     }
-    let (start, mut told) = (Instant::now(), Instant::now());
+    let (start, mut told) = (Instant::now(), None);
     let report = recover(&mut watch, give, &options, &mut |progress| {
-        if shown && told.elapsed() > Duration::from_secs(1) {
-            told = Instant::now();
+        let due = told.is_none_or(|(stage, at): (_, Instant)| {
+            shown > 1 || stage != progress.stage || at.elapsed() > Duration::from_secs(1)
+        });
+        if shown > 0 && due {
+            told = Some((progress.stage, Instant::now()));
             eprintln!("phonograph: {:?} {} of {}", progress.stage, progress.done, progress.of);
         }
         if start.elapsed().as_secs_f64() > seconds {
@@ -275,7 +278,7 @@ unsafe fn work(
         ControlFlow::Continue(())
     })
     .map_err(|error| failed(&error))?;
-    if shown {
+    if shown > 0 {
         tell(&report);
     }
     Ok(report)

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use phonograph_cuda::{Arranged, Diversion, DriverError, Memory, Saved, Watch, WatchError};
 use phonograph_graph::{ComputeGraph, GraphError, NodeId};
+use phonograph_plan::PlanError;
 use phonograph_plan::recover::{
     BlockId, Change, Diverted, Limits, Progress, Recovered, Subject, Verdict,
 };
@@ -38,9 +39,9 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The default limits, 20 inputs, caps of 2, 3, 4, 6, 8, 12 and 16, no scratch memory.
+    /// The default limits, 20 inputs, caps of 2, 3, 4, 6, 8 and 16, no scratch memory.
     fn default() -> Self {
-        let caps = vec![2, 3, 4, 6, 8, 12, 16];
+        let caps = vec![2, 3, 4, 6, 8, 16];
         Self { limits: Limits::default(), inputs: 20, caps, scratch_from: usize::MAX }
     }
 }
@@ -62,6 +63,9 @@ pub enum RecoverError {
         /// What it said.
         reason: String,
     },
+    /// An order on fewer streams could not be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// What was found is no valid graph.
     #[error(transparent)]
     Graph(#[from] GraphError),

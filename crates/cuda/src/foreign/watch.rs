@@ -12,8 +12,9 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphNode};
+use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphNode, CUresult};
 use phonograph_graph::{ComputeGraph, Edge, NodeId, Rebuild};
 
 use super::divert::{Diversion, addresses};
@@ -60,6 +61,11 @@ pub enum WatchError {
         /// Where the other begins.
         other: u64,
     },
+    /// A kernel that does not end. The device's context is beyond use.
+    #[error(
+        "a kernel has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes"
+    )]
+    Endless,
     /// The graph cannot be taken apart.
     #[error(transparent)]
     Edit(#[from] EditError),
@@ -126,6 +132,9 @@ pub struct Watch {
     table: Memory,
 }
 
+/// How long a wait takes at most.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PTX: &str = include_str!("watch.ptx");
 /// Threads in a block of the two kernels.
 const THREADS: u32 = 256;
 /// Rows that one launch works on: pieces of blocks.
@@ -166,7 +175,7 @@ impl Watch {
             // SAFETY: the caller's promise.
             nodes.push(unsafe { single(&imported, id, device, &[]) }?);
         }
-        let module = Module::from_ptx(device, include_str!("watch.ptx"))?;
+        let module = Module::from_ptx(device, PTX)?;
         let (transfer, differ) = (module.function("transfer")?, module.function("differ")?);
         let owner = Arc::new(Owner);
         let table = ROWS as u64 * ROW_BYTES + MARKS as u64 * 8;
@@ -214,8 +223,23 @@ impl Watch {
     }
 
     /// Waits until all that was asked for is done.
-    pub fn wait(&mut self) -> Result<(), DriverError> {
-        self.stream.synchronize()
+    ///
+    /// # Errors
+    /// [`WatchError::Endless`] after ten seconds: nothing can end a kernel that waits for what never comes.
+    pub fn wait(&mut self) -> Result<(), WatchError> {
+        let start = Instant::now();
+        let _current = self.device.enter()?;
+        loop {
+            // SAFETY: the stream lives.
+            match unsafe { call!(cuStreamQuery(self.stream.handle())) } {
+                Ok(()) => return Ok(()),
+                Err(error) if error.code != CUresult::CUDA_ERROR_NOT_READY as u32 => {
+                    return Err(error.into());
+                }
+                Err(_) if start.elapsed() > PATIENCE => return Err(WatchError::Endless),
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
     }
 
     /// Runs one node.
@@ -252,7 +276,7 @@ impl Watch {
             // stands in for, and the caller's to choose.
             let other = unsafe { single(&self.imported, node, &self.device, diversions) }?;
             // The one that goes may be running.
-            self.stream.synchronize()?;
+            self.wait()?;
             self.nodes[node.index()] = other;
             self.diversions[node.index()] = diversions.to_vec();
         }
@@ -329,7 +353,7 @@ impl Watch {
     pub fn changed(
         &mut self,
         expected: &[(usize, &Saved)],
-    ) -> Result<Vec<(usize, Range<u64>)>, DriverError> {
+    ) -> Result<Vec<(usize, Range<u64>)>, WatchError> {
         let mut changed = Vec::new();
         for (part, pairs) in expected.chunks(MARKS).enumerate() {
             for (at, [first, end]) in self.compare(pairs)?.into_iter().enumerate() {
@@ -342,7 +366,7 @@ impl Watch {
         Ok(changed)
     }
 
-    fn compare(&mut self, expected: &[(usize, &Saved)]) -> Result<Vec<[u32; 2]>, DriverError> {
+    fn compare(&mut self, expected: &[(usize, &Saved)]) -> Result<Vec<[u32; 2]>, WatchError> {
         let mut rows = Vec::with_capacity(expected.len());
         for (mark, &(block, saved)) in expected.iter().enumerate() {
             let Block { address, bytes } = self.blocks[block];
@@ -361,13 +385,15 @@ impl Watch {
             // SAFETY: the kernel's two parameters are two addresses, and its rows name blocks and copies of their size.
             unsafe { self.launch(self.differ.handle(), rows, &mut parameters) }?;
         }
+        // A copy to pageable memory would wait as long as it takes.
+        self.wait()?;
         if bytes > 0 {
             // SAFETY: there is room for the marks, which are not touched before the wait.
             unsafe {
-                call!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), marks, bytes, stream))
-            }?;
+                call!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), marks, bytes, stream))?;
+                call!(cuStreamSynchronize(stream))?;
+            }
         }
-        self.stream.synchronize()?;
         Ok(found)
     }
 
@@ -419,14 +445,17 @@ impl Watch {
         self.add(order, edges, into.handle(), &mut Vec::new())?;
         let mut executable = Executable::new(&into, 0).map_err(|refused| refused.error)?;
         executable.upload(&self.stream)?;
-        self.stream.synchronize()?;
+        self.wait()?;
         Ok(Arranged { executable, _graph: into })
     }
 
     /// Runs an arrangement to its end.
-    pub fn replay(&mut self, arranged: &mut Arranged) -> Result<(), DriverError> {
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn replay(&mut self, arranged: &mut Arranged) -> Result<(), WatchError> {
         arranged.executable.launch(&self.stream)?;
-        self.stream.synchronize()
+        self.wait()
     }
 
     /// Puts the driver's graph itself into this order: its nodes are made anew, and those that were there are destroyed.
@@ -452,7 +481,7 @@ impl Watch {
         // They name the other memory themselves.
         self.diversions.iter_mut().for_each(Vec::clear);
         let _current = self.device.enter()?;
-        self.stream.synchronize()?;
+        self.wait()?;
         for id in self.imported.graph().node_ids() {
             // SAFETY: `new` was promised that what the nodes refer to is there.
             self.nodes[id.index()] = unsafe { single(&self.imported, id, &self.device, &[]) }?;
@@ -569,6 +598,33 @@ fn check(blocks: &[Block]) -> Result<(), WatchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the driver's assembler reads; `PHONOGRAPH_PTXAS` names one that does so without a driver.
+    #[test]
+    fn the_kernels_are_assembled() {
+        assert!(PTX.is_ascii(), "assemblers take nothing else");
+        let Some(assembler) = std::env::var_os("PHONOGRAPH_PTXAS") else {
+            return eprintln!("skipped: the assembler, which PHONOGRAPH_PTXAS names");
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["watch.ptx", "watch.cubin"].map(|name| folder.path().join(name));
+        std::fs::write(&from, PTX).unwrap();
+        let said = std::process::Command::new(assembler)
+            .args(["-arch=sm_90", "-o"])
+            .args([&to, &from])
+            .output()
+            .unwrap();
+        assert!(said.status.success(), "{said:?}");
+    }
+
+    #[test]
+    fn a_block_is_cut_into_pieces_that_know_their_place() {
+        let mut rows = Vec::new();
+        cut(&mut rows, 4096, 1 << 40, 2 * PIECE + 12, 7);
+        let expected = [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 12)]
+            .map(|(start, bytes)| [4096 + start, (1 << 40) + start, bytes, 7 | (start / 4) << 32]);
+        assert_eq!(rows, expected);
+    }
 
     #[test]
     fn blocks_lie_on_words_and_apart() {

@@ -1,14 +1,16 @@
 //! Ways to give the driver one order: with at most so many nodes side by side, and its nodes made in one order or another,
 //! by which the driver decides what follows what on a stream of its own.
 //!
-//! O(nodes · lanes · degree + edges) each, in practice far below what instantiating costs.
+//! O(nodes · log nodes + edges) each, beyond the plan of a cap.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::fmt;
 
-use phonograph_graph::{ComputeGraph, GraphBuilder, GraphError, NodeId};
+use phonograph_graph::{ComputeGraph, GraphBuilder, NodeId, Step};
+use phonograph_plan::PlanError;
 use phonograph_plan::analysis::{levels, redundant_edges};
+use phonograph_plan::streams::{PlanOptions, schedule};
 
 /// In which order nodes are made, as far as the edges leave it open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,15 +50,9 @@ pub(super) struct Capped {
 }
 
 impl Capped {
-    /// The graph's order, or that in at most so many lanes: its edges and those along each lane.
-    pub fn new(graph: &ComputeGraph, cap: Option<u32>, costs: &[u64]) -> Result<Self, GraphError> {
-        let mut edges: Vec<_> = graph.edges().map(|edge| (edge.from, edge.to)).collect();
-        if let Some(cap) = cap {
-            for lane in lanes(graph, &rests(graph, costs), costs, cap as usize) {
-                edges.extend(lane.windows(2).map(|pair| (pair[0], pair[1])));
-            }
-        }
-        // What nodes do is no matter here, only who waits for whom.
+    /// The graph's order, or that on at most so many streams: its edges and those along each stream.
+    pub fn new(graph: &ComputeGraph, cap: Option<u32>, costs: &[u64]) -> Result<Self, PlanError> {
+        // Memory is no matter here, only who waits for whom.
         let bare = |edges: &mut dyn Iterator<Item = (NodeId, NodeId)>| {
             let mut builder = GraphBuilder::new();
             graph.node_ids().for_each(|_| {
@@ -67,12 +63,28 @@ impl Capped {
             });
             builder.build()
         };
+        let mut edges: Vec<_> = graph.edges().map(|edge| (edge.from, edge.to)).collect();
+        if let Some(cap) = cap {
+            let options = PlanOptions { costs: Some(costs), ..PlanOptions::at_most(cap) };
+            let plan = schedule(graph, &options)?;
+            let mut last: Vec<Option<NodeId>> = vec![None; plan.streams as usize];
+            for step in &plan.steps {
+                let Step::Run { nodes, stream } = step else { continue };
+                for &node in nodes {
+                    edges.extend(last[stream.index()].replace(node).map(|before| (before, node)));
+                }
+            }
+        }
         let full = bare(&mut edges.into_iter())?;
         let implied: BTreeSet<(NodeId, NodeId)> =
             redundant_edges(&full).iter().map(|edge| (edge.from, edge.to)).collect();
         let needed = full.edges().map(|edge| (edge.from, edge.to));
         let graph = bare(&mut needed.filter(|pair| !implied.contains(pair)))?;
-        let rest = rests(&graph, costs);
+        let mut rest = costs.to_vec();
+        for &node in graph.topological_order().iter().rev() {
+            let after = graph.successors(node).iter().map(|next| rest[next.index()]).max();
+            rest[node.index()] += after.unwrap_or(0);
+        }
         Ok(Self { graph, rest })
     }
 
@@ -121,69 +133,6 @@ impl Capped {
     }
 }
 
-/// Cost of the longest path from each node on, its own included.
-fn rests(graph: &ComputeGraph, costs: &[u64]) -> Vec<u64> {
-    let mut rest = costs.to_vec();
-    for &node in graph.topological_order().iter().rev() {
-        let after = graph.successors(node).iter().map(|next| rest[next.index()]).max();
-        rest[node.index()] += after.unwrap_or(0);
-    }
-    rest
-}
-
-/// Spreads nodes over lanes, chains staying together: waiting across lanes costs more than a launch. Those first from which
-/// the longest path leads on; a node follows on the lane of one that it waits for, if that was the lane's last, else takes
-/// a lane whose last node has nobody ready to follow, the one that is free first.
-fn lanes(graph: &ComputeGraph, rest: &[u64], costs: &[u64], cap: usize) -> Vec<Vec<NodeId>> {
-    let mut waits: Vec<usize> =
-        graph.node_ids().map(|node| graph.predecessors(node).len()).collect();
-    let mut ready: BTreeSet<(Reverse<u64>, NodeId)> = graph
-        .node_ids()
-        .filter(|node| waits[node.index()] == 0)
-        .map(|node| (Reverse(rest[node.index()]), node))
-        .collect();
-    let mut lanes: Vec<Vec<NodeId>> = Vec::new();
-    let mut ends = vec![0u64; graph.node_count()];
-    while !ready.is_empty() {
-        let is_ready = |node: &NodeId| ready.contains(&(Reverse(rest[node.index()]), *node));
-        let end = |lane: &[NodeId]| lane.last().map_or(0, |last| ends[last.index()]);
-        let follows = |lane: &[NodeId], node: NodeId| {
-            lane.last().is_some_and(|last| graph.predecessors(node).contains(last))
-        };
-        let is_open = |lane: &[NodeId]| {
-            lane.last().is_some_and(|last| graph.successors(*last).iter().any(is_ready))
-        };
-        // A node for which there is no lane yet waits until others have gone on.
-        let place = |node: NodeId| -> Option<usize> {
-            let along = (0..lanes.len()).filter(|&lane| follows(&lanes[lane], node));
-            let closed = (0..lanes.len()).filter(|&lane| !is_open(&lanes[lane]));
-            along
-                .max_by_key(|&lane| end(&lanes[lane]))
-                .or((lanes.len() < cap).then_some(lanes.len()))
-                .or_else(|| closed.min_by_key(|&lane| end(&lanes[lane])))
-        };
-        let found = ready.iter().find_map(|&(key, node)| Some(((key, node), place(node)?)));
-        // If all lanes are open, whoever is ready to follow on one has a place.
-        let Some((entry, lane)) = found else { break };
-        let node = entry.1;
-        if lane == lanes.len() {
-            lanes.push(Vec::new());
-        }
-        let before = graph.predecessors(node).iter().map(|before| ends[before.index()]);
-        let start = before.chain(lanes[lane].last().map(|last| ends[last.index()])).max();
-        ends[node.index()] = start.unwrap_or(0) + costs[node.index()];
-        lanes[lane].push(node);
-        ready.remove(&entry);
-        for &next in graph.successors(node) {
-            waits[next.index()] -= 1;
-            if waits[next.index()] == 0 {
-                ready.insert((Reverse(rest[next.index()]), next));
-            }
-        }
-    }
-    lanes
-}
-
 /// Nodes on the longest path of a graph.
 pub(super) fn depth(graph: &ComputeGraph) -> usize {
     levels(graph).level.iter().max().map_or(0, |level| *level as usize + 1)
@@ -221,28 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_keep_chains_together() {
-        let check = |branches: u32, cap: u32, edges: usize, depth: usize| {
-            let mut b = GraphBuilder::new();
-            let nodes = branches * 5;
-            (0..=nodes).for_each(|_| {
-                b.add_barrier("");
-            });
-            for node in 0..nodes {
-                let next = if node % 5 == 4 { nodes } else { node + 1 };
-                b.dep(NodeId(node), NodeId(next));
-            }
-            let capped =
-                Capped::new(&b.build().unwrap(), Some(cap), &vec![1; nodes as usize + 1]).unwrap();
-            let found = (capped.edges().len(), capped.depth());
-            assert_eq!(found, (edges, depth), "{branches} branches on {cap} lanes");
-        };
-        check(8, 1, 40, 41);
-        check(8, 2, 40, 21);
-        check(8, 3, 40, 16);
-        check(8, 4, 40, 11);
-        check(8, 8, 40, 6);
-        check(8, 16, 40, 6);
+    fn a_cap_of_one_is_a_chain() {
         let capped = Capped::new(&diamond(), Some(1), &[1; 8]).unwrap();
         assert_eq!((capped.edges().len(), capped.depth()), (7, 8));
     }

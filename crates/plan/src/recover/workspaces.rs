@@ -2,7 +2,8 @@
 //!
 //! In: what was observed. Out: nodes that use other memory, and what was observed changed accordingly. Only blocks at whose
 //! contents nobody looks after a replay are considered. The nodes that touch one, in captured order, fall into runs with at
-//! most one node of another kind in between: the launches of one call of a library. A run can have a copy of its own if
+//! most one node of another kind in between: the launches of one call of a library; one that leaves nothing anywhere else
+//! belongs to the next. A run can have a copy of its own if
 //!
 //! 1. it reads nothing that it has not written: its results stay the same on what the block holds there on other inputs, and
 //!    on zeros; a run that does read joins the run before it, and if that does not help everything before stays too;
@@ -146,7 +147,19 @@ fn runs<S: Subject>(bench: &Bench<'_, S>, observed: &[Observed], block: BlockId)
             _ => runs.push(Run { all: node.0..=node.0, nodes: vec![node] }),
         }
     }
-    runs
+    // A run that leaves nothing anywhere else works for the one after it, also where that is not to be seen: zeros for a
+    // kernel that counts there, and would wait for ever on a copy that nobody clears.
+    let leaves = |run: &Run| {
+        run.all.clone().any(|node| observed[node as usize].writes.iter().any(|&b| b != block))
+    };
+    let mut joined: Vec<Run> = Vec::new();
+    for run in runs {
+        match joined.pop_if(|before| !leaves(before)) {
+            Some(before) => joined.push(before.joined(run)),
+            None => joined.push(run),
+        }
+    }
+    joined
 }
 
 /// Experiments with the runs of one block.
