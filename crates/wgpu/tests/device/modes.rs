@@ -1,6 +1,7 @@
 //! wgpu behind a trace; without an adapter, each test says why it is skipped.
 
-use std::sync::OnceLock;
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use phonograph_runtime::streams::{Device, Step};
 use phonograph_wgpu::{OpenError, Wgpu, WgpuBackend};
@@ -8,8 +9,21 @@ use phonograph_wgpu::{OpenError, Wgpu, WgpuBackend};
 use crate::traced::{Shared, Traced};
 use crate::work::{STREAMS, tick};
 
+/// Waits until no other test uses a device, and keeps the turn until the test's thread ends. On NVIDIA's driver 580 the tests
+/// stand still where several of them open devices and work at the same time, and pass one after another.
+fn turn() {
+    static TURN: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static HELD: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
+    }
+    HELD.with_borrow_mut(|held| {
+        held.get_or_insert_with(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    });
+}
+
 /// A device of its own, or the reason why there is none in the output.
 pub fn gpu() -> Option<Wgpu> {
+    turn();
     // The first is kept, and its driver with it: to load that anew takes longer than a test.
     static KEPT: OnceLock<Result<Wgpu, OpenError>> = OnceLock::new();
     match KEPT.get_or_init(Wgpu::new) {
