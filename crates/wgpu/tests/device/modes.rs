@@ -9,8 +9,8 @@ use phonograph_wgpu::{OpenError, Wgpu, WgpuBackend};
 use crate::traced::{Shared, Traced};
 use crate::work::{STREAMS, tick};
 
-/// Waits until no other test uses a device, and keeps the turn until the test's thread ends. On NVIDIA's driver 580 the tests
-/// stand still where several of them open devices and work at the same time, and pass one after another.
+/// Waits until no other test uses a device, and keeps the turn until the test's thread ends. With NVIDIA's driver 580 five tests
+/// at a time, beside another process on the same GPU, once stood still for as long as was waited; one after another they pass.
 fn turn() {
     static TURN: Mutex<()> = Mutex::new(());
     thread_local! {
