@@ -34,6 +34,10 @@ enum Kernel {
     Through { read: usize, scratch: usize, write: usize },
     /// Through scratch, which it leaves as it found it.
     Tidy { read: usize, scratch: usize, write: usize },
+    /// Clears the first half of a block.
+    Clear { write: usize },
+    /// Gives nothing of use unless the first half of a block is clear, and leaves it so.
+    Counted { read: usize, counter: usize, write: usize },
     /// The same bytes, whatever happens.
     Constant { write: usize },
     /// The larger of each byte and a bound: it hides small differences.
@@ -62,7 +66,10 @@ impl Kernel {
             Kernel::Through { read, scratch, write } | Kernel::Tidy { read, scratch, write } => {
                 (vec![read], vec![scratch, write])
             }
-            Kernel::Constant { write } | Kernel::Random { write } => (vec![], vec![write]),
+            Kernel::Counted { read, counter, write } => (vec![read, counter], vec![write]),
+            Kernel::Clear { write } | Kernel::Constant { write } | Kernel::Random { write } => {
+                (vec![], vec![write])
+            }
             Kernel::Silent { read } => (vec![read], vec![]),
         }
     }
@@ -167,6 +174,16 @@ impl Machine {
             Kernel::Tidy { read, write, .. } => {
                 let seed = of(self, &[read]);
                 put(self, write, spread(seed));
+            }
+            Kernel::Clear { write } => {
+                let place = self.places(node, write).1;
+                self.memory[place][..BYTES / 2].fill(0);
+            }
+            Kernel::Counted { read, counter, write } => {
+                let seed = of(self, &[read]);
+                let counter = &self.memory[self.places(node, counter).0][..BYTES / 2];
+                let is_clear = counter.iter().all(|&byte| byte == 0);
+                put(self, write, if is_clear { spread(seed) } else { vec![0; BYTES] });
             }
             Kernel::Constant { write } => put(self, write, vec![7; BYTES]),
             Kernel::Clamp { read, write, least } => {
@@ -475,6 +492,15 @@ fn adversarial_cases() {
         (
             "the same bytes at every replay",
             vec![Kernel::Constant { write: 2 }, Kernel::Mix { reads: vec![0, 2], writes: vec![3] }],
+        ),
+        (
+            "a counter that is cleared, in front of what differs",
+            vec![
+                to(0, 5),
+                to(5, 2),
+                Kernel::Clear { write: 5 },
+                Kernel::Counted { read: 1, counter: 5, write: 3 },
+            ],
         ),
         ("writes nothing", vec![to(0, 2), Kernel::Silent { read: 2 }, to(1, 3)]),
         ("never twice the same", vec![to(0, 2), Kernel::Random { write: 3 }, to(1, 4)]),

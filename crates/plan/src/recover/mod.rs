@@ -16,7 +16,8 @@
 //! no replay changes is written by nobody (unless zeros are allowed, which show it); no node uses scratch that it leaves
 //! as it found it; what a kernel finds in scratch that the caller has given out as such it never takes for an address. What
 //! cannot be told apart is taken as a dependency: a node that visibly writes nothing, or not the same twice, keeps its place
-//! among all others, and a block that holds the same bytes on every input counts as read by everyone after its writer.
+//! among all others, and a block that holds the same bytes on every input counts as read by everyone after its writer; so does one of which a
+//! part does, for the nodes whose parameters name it.
 //!
 //! Cost: each sample runs every node once. A node takes about two runs a sample more and one for each block that its
 //! parameters name, and `log c` for a read among `c` candidates that they do not; a verification round as many as there are
@@ -159,7 +160,8 @@ pub struct Observed {
     pub replaces: Vec<BlockId>,
     /// Blocks whose bytes its results depend on.
     pub reads: Vec<BlockId>,
-    /// Blocks that it may read: they hold the same bytes on every input, so nothing could be exchanged.
+    /// Blocks that it may read: they hold the same bytes on every input, or those of a part that is written, so nothing there
+    /// could be exchanged.
     pub assumed: Vec<BlockId>,
     /// Why it is ordered against everything, if it is.
     pub opaque: Option<Opaque>,

@@ -5,7 +5,8 @@
 //! another sample's history, the node runs, and its results are compared. Blocks that the node's parameters seem to name
 //! are tried one by one, all others at once, which is halved only if it matters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use phonograph_graph::NodeId;
 
@@ -44,7 +45,8 @@ fn rewrites<S: Subject>(
 ) -> Result<(), S::Error> {
     let shared = written(observed);
     let all: Vec<BlockId> = (0..bench.subject.blocks()).map(BlockId).collect();
-    let quiet: Vec<BlockId> = all.iter().copied().filter(|block| !shared.contains(block)).collect();
+    let quiet: Vec<BlockId> =
+        all.iter().copied().filter(|block| !shared.contains_key(block)).collect();
     bench.subject.clear(&quiet)?;
     let zeros = bench.subject.save(&quiet)?;
     histories.return_to(bench, &all, 0)?;
@@ -61,9 +63,21 @@ fn rewrites<S: Subject>(
     Ok(())
 }
 
-/// Blocks that any node writes.
-fn written(observed: &[Observed]) -> BTreeSet<BlockId> {
-    observed.iter().flat_map(|seen| seen.writes.iter().copied()).collect()
+/// Blocks that any node writes, and from the first byte of any to the last.
+fn written(observed: &[Observed]) -> BTreeMap<BlockId, Range<u64>> {
+    let mut hulls = BTreeMap::new();
+    for seen in observed {
+        seen.writes
+            .iter()
+            .zip(&seen.spans)
+            .for_each(|(&block, span)| widen(&mut hulls, block, span));
+    }
+    hulls
+}
+
+fn widen(hulls: &mut BTreeMap<BlockId, Range<u64>>, block: BlockId, span: &Range<u64>) {
+    let hull = hulls.entry(block).or_insert_with(|| span.clone());
+    *hull = hull.start.min(span.start)..hull.end.max(span.end);
 }
 
 /// Walks the first sample once more and exchanges bytes. False if it was stopped.
@@ -101,8 +115,8 @@ struct Trial<'a, 'b, S: Subject> {
     bench: &'a mut Bench<'b, S>,
     histories: &'a Histories<S>,
     node: NodeId,
-    /// Blocks that any node writes.
-    shared: &'a BTreeSet<BlockId>,
+    /// Blocks that any node writes, and where.
+    shared: &'a BTreeMap<BlockId, Range<u64>>,
     seen: &'a mut Observed,
 }
 
@@ -136,7 +150,7 @@ impl<S: Subject> Trial<'_, '_, S> {
             return Ok(());
         }
         self.run()?;
-        let all: Vec<BlockId> = self.shared.iter().copied().collect();
+        let all: Vec<BlockId> = self.shared.keys().copied().collect();
         if !self.strange(&all, self.node.0 + 1)?.is_empty() {
             self.seen.opaque = Some(Opaque::NotRepeatable);
         }
@@ -176,13 +190,13 @@ impl<S: Subject> Trial<'_, '_, S> {
         let named: BTreeSet<BlockId> =
             self.bench.subject.named(self.node).into_iter().map(|(block, _)| block).collect();
         let mut read = BTreeSet::new();
-        let mut told = BTreeSet::new();
+        let mut told = BTreeMap::new();
         let samples = (1..self.histories.samples()).map(Other::Sample);
         let zeros = limits.zeros.then_some(Other::Zeros);
         for other in samples.chain(zeros) {
             let open: Vec<BlockId> = self
                 .shared
-                .iter()
+                .keys()
                 .copied()
                 .filter(|block| {
                     !read.contains(block) && self.seen.writes.binary_search(block).is_err()
@@ -190,16 +204,24 @@ impl<S: Subject> Trial<'_, '_, S> {
                 .collect();
             // Only where the bytes differ can a result.
             self.put(&open, other)?;
-            let candidates: Vec<BlockId> =
-                self.strange(&open, self.node.0)?.into_iter().map(|change| change.block).collect();
+            let differing = self.strange(&open, self.node.0)?;
+            let candidates: Vec<BlockId> = differing.iter().map(|change| change.block).collect();
             self.back(&candidates)?;
-            told.extend(candidates.iter().copied());
+            differing.iter().for_each(|change| widen(&mut told, change.block, &change.bytes));
             self.search(candidates, other, &named, &mut read)?;
         }
-        let unsure = |block: &&BlockId| {
-            !told.contains(*block) && self.seen.writes.binary_search(block).is_err()
+        // Of a block that it names, it may read just the bytes that somebody makes the same on every input: a counter that
+        // is cleared in front of partial sums, say, for which it would wait for ever.
+        let is_told = |block: &BlockId, written: &Range<u64>| {
+            told.get(block).is_some_and(|told| {
+                let whole = told.start <= written.start && written.end <= told.end;
+                whole || read.contains(block) || !named.contains(block)
+            })
         };
-        self.seen.assumed = self.shared.iter().filter(unsure).copied().collect();
+        let unsure = self.shared.iter().filter(|&(block, written)| {
+            !is_told(block, written) && !is_written_in(&self.seen.writes, *block)
+        });
+        self.seen.assumed = unsure.map(|(&block, _)| block).collect();
         self.seen.reads = read.into_iter().collect();
         Ok(())
     }
@@ -256,7 +278,7 @@ impl<S: Subject> Trial<'_, '_, S> {
         );
         let expected: Vec<(BlockId, &S::Saved)> = self
             .shared
-            .iter()
+            .keys()
             .filter_map(|&block| {
                 let bytes = match other {
                     _ if is_written(block) => histories.before(0, block, node + 1),
@@ -294,7 +316,7 @@ impl<S: Subject> Trial<'_, '_, S> {
 
     /// Leaves the memory as the first sample has it after the node.
     fn leave(&mut self) -> Result<(), S::Error> {
-        let all: Vec<BlockId> = self.shared.iter().copied().collect();
+        let all: Vec<BlockId> = self.shared.keys().copied().collect();
         let strange: Vec<BlockId> =
             self.strange(&all, self.node.0 + 1)?.into_iter().map(|change| change.block).collect();
         self.histories.return_to(self.bench, &strange, self.node.0 + 1)
