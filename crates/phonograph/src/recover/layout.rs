@@ -164,7 +164,7 @@ mod tests {
         };
         check(Making::Captured, [0, 1, 2, 3, 4, 5, 6, 7]);
         check(Making::Levels, [0, 4, 1, 5, 2, 6, 3, 7]);
-        check(Making::Longest, [0, 4, 5, 1, 6, 2, 3, 7]);
+        check(Making::Longest, [0, 4, 5, 1, 2, 6, 3, 7]);
         check(Making::Chains, [0, 4, 5, 6, 1, 2, 3, 7]);
         assert_eq!((capped.edges().len(), capped.depth()), (8, 5));
     }
