@@ -91,6 +91,7 @@ pub(crate) const FOREIGN: &[&str] = &[
     "cuGraphRemoveDependencies_v2",
     "cuKernelGetName",
     "cuKernelGetParamInfo",
+    "cuStreamQuery",
 ];
 
 /// What timing nodes without CUPTI needs beside those that everything needs.
@@ -139,7 +140,6 @@ pub(crate) const RECORD: &[&str] = &[
     "cuStreamGetFlags",
     "cuStreamGetId",
     "cuStreamIsCapturing",
-    "cuStreamQuery",
     "cuStreamWaitValue32_v2",
     "cuStreamWriteValue32_v2",
 ];
