@@ -5,7 +5,7 @@
 
 mod backend;
 
-use backend::Backend;
+use backend::{Backend, Times};
 use phonograph::IntoSlot;
 use phonograph::kernels::expr;
 use phonograph::prelude::*;
@@ -161,51 +161,64 @@ const TOLERANCE: f32 = 400.0 / (1 << 24) as f32;
 /// The tokens, and what the caches hold after them.
 type Decoded = (Vec<i32>, Vec<Vec<f32>>);
 
-fn eager(stream: &Stream) -> Result<Decoded> {
+fn eager(stream: &Stream, times: &mut Times) -> Result<Decoded> {
     let mut decoder = Decoder::new(stream)?;
     let mut tokens = Vec::new();
-    for position in 0..LENGTH {
-        let Some(bucket) = bucket_of(position) else { break };
-        decoder.step(stream, BUCKETS[bucket], position as u32)?;
-        tokens.extend(decoder.token.to_vec()?);
-    }
+    times.eagerly(|| {
+        for position in 0..LENGTH {
+            let Some(bucket) = bucket_of(position) else { break };
+            decoder.step(stream, BUCKETS[bucket], position as u32)?;
+            tokens.extend(decoder.token.to_vec()?);
+        }
+        Ok(())
+    })?;
     Ok((tokens, decoder.caches()?))
 }
 
-fn replayed(stream: &Stream) -> Result<(Decoded, usize)> {
+fn replayed(stream: &Stream, times: &mut Times) -> Result<(Decoded, usize)> {
     let mut decoder = Decoder::new(stream)?;
     let position = Slot::new("position", 0u32);
     let graphs =
         BUCKETS.map(|bucket| CapturedGraph::scope(stream, |s| decoder.step(s, bucket, &position)));
     let mut tokens = Vec::new();
     let mut nodes = 0;
-    for at in 0..LENGTH {
-        let Some(bucket) = bucket_of(at) else { break };
-        let graph = graphs[bucket].as_ref().map_err(Clone::clone)?;
-        graph.launch().with(&position, at as u32).sync_on(stream)?;
-        nodes = graph.graph().node_count();
-        tokens.extend(decoder.token.to_vec()?);
-    }
+    times.replayed(|| {
+        for at in 0..LENGTH {
+            let Some(bucket) = bucket_of(at) else { break };
+            let graph = graphs[bucket].as_ref().map_err(Clone::clone)?;
+            graph.launch().with(&position, at as u32).sync_on(stream)?;
+            nodes = graph.graph().node_count();
+            tokens.extend(decoder.token.to_vec()?);
+        }
+        Ok(())
+    })?;
     Ok(((tokens, decoder.caches()?), nodes))
 }
 
 fn main() -> Result<()> {
     let device = Backend::asked_for().open(2)?;
-    let ((tokens, caches), nodes) = replayed(&device.stream(0))?;
-    let same = eager(&device.stream(1))? == (tokens.clone(), caches);
+    let mut times = Times::new();
+    let ((tokens, caches), nodes) = replayed(&device.stream(0), &mut times)?;
+    let same = eager(&device.stream(1), &mut times)? == (tokens.clone(), caches);
+    for _ in 0..4 {
+        replayed(&device.stream(0), &mut times)?;
+        eager(&device.stream(1), &mut times)?;
+    }
     println!("{tokens:?}");
     println!(
         "one launch of {nodes} nodes a token; eager gives {}the same",
         if same { "" } else { "not " }
     );
+    times.tell("a token", LENGTH as u32);
     Ok(())
 }
 
 #[test]
 fn every_bucket_decodes_what_eager_decodes() -> Result<()> {
     let device = Device::cpu(2)?;
-    let (tokens, caches) = eager(&device.stream(0))?;
-    assert_eq!(replayed(&device.stream(1))?.0, (tokens.clone(), caches.clone()));
+    let mut times = Times::new();
+    let (tokens, caches) = eager(&device.stream(0), &mut times)?;
+    assert_eq!(replayed(&device.stream(1), &mut times)?.0, (tokens.clone(), caches.clone()));
     assert_eq!(tokens.len() as u64, LENGTH);
     let distinct: std::collections::BTreeSet<_> = tokens.iter().collect();
     assert!(distinct.len() > 2, "{tokens:?}: it says more than one word");
@@ -215,10 +228,15 @@ fn every_bucket_decodes_what_eager_decodes() -> Result<()> {
 
 #[test]
 fn other_devices_choose_the_same_words() -> Result<()> {
-    let (tokens, caches) = eager(&Device::cpu(2)?.stream(0))?;
+    let mut times = Times::new();
+    let (tokens, caches) = eager(&Device::cpu(2)?.stream(0), &mut times)?;
     for device in backend::others() {
-        let (found, nodes) = replayed(&device.stream(0))?;
-        assert_eq!(found, eager(&device.stream(1))?, "eager and replay give the same bits");
+        let (found, nodes) = replayed(&device.stream(0), &mut times)?;
+        assert_eq!(
+            found,
+            eager(&device.stream(1), &mut times)?,
+            "eager and replay give the same bits"
+        );
         assert_eq!((&found.0, nodes > 20), (&tokens, true));
         for (cache, expected) in found.1.iter().zip(&caches) {
             let largest = expected.iter().fold(0f32, |most, v| most.max(v.abs()));

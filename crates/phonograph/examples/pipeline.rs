@@ -5,7 +5,7 @@
 
 mod backend;
 
-use backend::Backend;
+use backend::{Backend, Times};
 use phonograph::prelude::*;
 
 const HEIGHT: u64 = 48;
@@ -75,9 +75,12 @@ struct Outcome {
     replay: Vec<f32>,
     streams: usize,
     nodes: usize,
+    times: Times,
 }
 
-fn run(device: &Device) -> Result<Outcome> {
+/// Both ways, so many times.
+fn run(device: &Device, rounds: u32) -> Result<Outcome> {
+    let mut times = Times::new();
     let stream = device.stream(0);
     let channels = || -> Result<Vec<Channel>> {
         (0..3).map(|colour| Channel::new(&stream, picture(colour))).collect()
@@ -86,11 +89,15 @@ fn run(device: &Device) -> Result<Outcome> {
 
     // Eagerly: each colour on a stream of its own; the mixing waits for all three, because it reads what they write.
     let mut colours = channels()?;
-    for (index, channel) in colours.iter_mut().enumerate() {
-        channel.enhance(&device.stream(index as u32), 0.8)?;
+    for _ in 0..rounds {
+        times.eagerly(|| {
+            for (index, channel) in colours.iter_mut().enumerate() {
+                channel.enhance(&device.stream(index as u32), 0.8)?;
+            }
+            let [r, g, b] = &colours[..] else { unreachable!("there are three") };
+            mix(&r.sharp, &g.sharp, &b.sharp, &mut grey).sync_on(&device.stream(3)).map(drop)
+        })?;
     }
-    let [r, g, b] = &colours[..] else { unreachable!("there are three") };
-    mix(&r.sharp, &g.sharp, &b.sharp, &mut grey).sync_on(&device.stream(3))?;
     let eager = grey.to_vec()?;
 
     // Captured: the same calls. Nothing orders the colours, so they become branches.
@@ -103,21 +110,24 @@ fn run(device: &Device) -> Result<Outcome> {
         s.record(mix(&r.sharp, &g.sharp, &b.sharp, &mut grey)).map(drop)
     })?;
     api::store(vec![0.0; (HEIGHT * WIDTH) as usize], &mut grey).sync_on(&stream)?;
-    graph.launch().sync_on(&stream)?;
+    for _ in 0..rounds {
+        times.replayed(|| graph.launch().sync_on(&stream))?;
+    }
     let (streams, nodes) = (graph.plan().num_streams, graph.graph().node_count());
-    Ok(Outcome { eager, replay: grey.to_vec()?, streams, nodes })
+    Ok(Outcome { eager, replay: grey.to_vec()?, streams, nodes, times })
 }
 
 fn main() -> Result<()> {
-    let Outcome { eager, replay, streams, nodes } = run(&Backend::asked_for().open(3)?)?;
+    let Outcome { eager, replay, streams, nodes, times } = run(&Backend::asked_for().open(3)?, 20)?;
     let same = if eager == replay { "the same bits" } else { "different bits" };
     println!("{nodes} nodes on {streams} streams; eager and replay give {same}");
+    times.tell("an image", 1);
     Ok(())
 }
 
 #[test]
 fn three_colours_are_three_streams_and_replay_gives_the_eager_bits() -> Result<()> {
-    let Outcome { eager, replay, streams, nodes } = run(&Device::cpu(3)?)?;
+    let Outcome { eager, replay, streams, nodes, .. } = run(&Device::cpu(3)?, 1)?;
     assert_eq!((streams, nodes), (3, 10));
     assert_eq!(eager, replay);
     // Against the same arithmetic on the host, pixel by pixel.
@@ -146,9 +156,9 @@ fn three_colours_are_three_streams_and_replay_gives_the_eager_bits() -> Result<(
 
 #[test]
 fn other_devices_give_nearly_the_same_picture() -> Result<()> {
-    let expected = run(&Device::cpu(1)?)?;
+    let expected = run(&Device::cpu(1)?, 1)?;
     for device in backend::others() {
-        let Outcome { eager, replay, nodes, .. } = run(&device)?;
+        let Outcome { eager, replay, nodes, .. } = run(&device, 1)?;
         assert_eq!((nodes, &eager), (10, &replay), "eager and replay give the same bits");
         for (at, (found, expected)) in replay.iter().zip(&expected.replay).enumerate() {
             assert!((found - expected).abs() <= TOLERANCE, "pixel {at}: {found}, not {expected}");

@@ -1,5 +1,7 @@
 //! Where an example runs: the CPU, or with `--backend` a GPU through wgpu or CUDA.
 
+use std::time::{Duration, Instant};
+
 use clap::{Parser, ValueEnum};
 use phonograph::prelude::*;
 use phonograph_wgpu::{Wgpu, WgpuBackend};
@@ -45,6 +47,39 @@ impl Backend {
             Self::Cuda => Device::cuda(0),
         }
     }
+}
+
+/// How long the same work took eagerly and replayed, the least of several rounds: the first one also makes kernels ready.
+pub struct Times {
+    eager: Duration,
+    replay: Duration,
+}
+
+impl Times {
+    pub fn new() -> Self {
+        Self { eager: Duration::MAX, replay: Duration::MAX }
+    }
+
+    pub fn eagerly<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        least(&mut self.eager, work)
+    }
+
+    pub fn replayed<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        least(&mut self.replay, work)
+    }
+
+    /// Both, a piece of so many.
+    pub fn tell(&self, what: &str, of: u32) {
+        let us = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(of);
+        println!("{what}: {:.1} µs eagerly, {:.1} µs replayed", us(self.eager), us(self.replay));
+    }
+}
+
+fn least<R>(time: &mut Duration, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    let start = Instant::now();
+    let result = work();
+    *time = (*time).min(start.elapsed());
+    result
 }
 
 /// A device of every other backend that this machine has; the output says which it lacks.
