@@ -53,6 +53,8 @@ fn main() -> Result<()> {
     let stream = device.stream(0);
     let x = api::ones::<f32>([4]).sync_on(&stream)?;
     let mut y = api::zeros::<f32>([4]).sync_on(&stream)?;
+    let rows = api::ones::<f32>([1, 4]).sync_on(&stream)?;
+    let mut shares = api::zeros::<f32>([1, 4]).sync_on(&stream)?;
     let empty = value(()).graph_on(&stream)?; // what updates go through
     println!("{:<28} {:>10} {:>10}   µs each", "", "execute", "sync");
     let row = |name: &str, [execute, sync]: [f64; 2]| {
@@ -82,7 +84,7 @@ fn main() -> Result<()> {
     row(
         "a softmax, composed",
         measure(&stream, |stream, waits| {
-            let softmax = compose("softmax", (&x, &mut y), |ops, [x, y]| {
+            let softmax = compose("softmax", (&rows, &mut shares), |ops, [x, y]| {
                 let p = ops.softmax("p", x)?;
                 ops.map_into("out", expr::identity(p.dtype), &[p], &[], &[y]).map(drop)
             });
