@@ -19,6 +19,8 @@ mod profile;
 mod record;
 mod refusals;
 mod replay;
+#[path = "../../../runtime/tests/graphs/samples.rs"]
+mod samples;
 #[path = "../../../runtime/tests/graphs/case.rs"]
 mod shared_case;
 mod slots;

@@ -5,6 +5,7 @@ use phonograph_graph::{Access, BufferId, DType, EventId, GraphBuilder, Region, S
 use phonograph_runtime::cpu::kernels::Param;
 
 use crate::case::{Case, add_one, check, cuda, view};
+use crate::samples::nested;
 
 fn whole(b: &GraphBuilder, buffer: BufferId) -> Region {
     Region { buffer, offset: 0, bytes: b.buffer(buffer).bytes }
@@ -56,26 +57,9 @@ fn a_host_function_that_fails_or_panics_fails_the_replay() {
 #[test]
 fn host_functions_in_children_run_on_every_replay() {
     let Some(mut cuda) = cuda() else { return };
-    let mut b = GraphBuilder::new();
-    let x = b.external_buffer("x", 400);
-    let staged = b.host_buffer("staged", 400);
-    let xv = view(x, &[100]);
-    let mut child = GraphBuilder::new();
-    let inside = child.outer_view(&b, xv);
-    let t = child.alloc_buffer("t", 400);
-    let tv = view(t, &[100]);
-    child.add_elementwise("plus", add_one(), &[inside], &[], &[tv]);
-    let mut grandchild = GraphBuilder::new();
-    let (from, to) = (grandchild.outer_view(&child, tv), grandchild.outer_view(&child, inside));
-    grandchild.add_elementwise("plus", add_one(), &[from], &[], &[to]);
-    child.add_child("grandchild", grandchild.build().unwrap());
-    let out = child.outer_buffer(&b, staged);
-    let bytes = Region { buffer: inside.buffer, offset: 0, bytes: 400 };
-    child.add_region_copy("download", bytes, Region { buffer: out, ..bytes });
-    child.add_host("negate", "negate", &[(Region { buffer: out, ..bytes }, Access::ReadWrite)]);
-    b.add_child("child", child.build().unwrap());
-    b.add_elementwise("plus", add_one(), &[xv], &[], &[xv]);
-    let mut case = Case::new(b.build().unwrap());
+    let mut case = Case::new(nested(|child, staged| {
+        child.add_host("negate", "negate", &[(staged, Access::ReadWrite)]);
+    }));
     case.registry.host("negate", &[Param::ReadWrite(DType::F32)], |block| {
         block.write::<f32>(0)?.iter_mut().for_each(|v| *v = -*v);
         Ok(())

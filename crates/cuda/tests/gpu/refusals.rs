@@ -2,37 +2,22 @@
 
 use phonograph_cuda::Bindings;
 use phonograph_graph::{
-    Access, Buffer, BufferRole, Condition, ConditionalKind, DType, GraphBuilder, LibraryKernel,
-    MemcpyDir, NodeKind, Region, Schedule, Space, View,
+    Access, Buffer, BufferRole, Condition, ConditionalKind, DType, GraphBuilder, MemcpyDir,
+    NodeKind, Region, Schedule, Space, View,
 };
 use phonograph_runtime::cpu::kernels::Param;
 
 use crate::case::{add_one, cuda, view};
+use crate::samples::{ROW_NUMBERS, numbered_rows};
 
 #[test]
 fn a_row_that_does_not_exist_is_an_error_of_the_replay() {
     let Some(mut cuda) = cuda() else { return };
-    let mut b = GraphBuilder::new();
-    let rows = b.external_buffer("rows", 12);
-    let table = b.external_buffer("table", 64);
-    let (picked, sums) = (b.external_buffer("picked", 48), b.external_buffer("sums", 64));
-    let rv = View::contiguous(rows, DType::I32, &[3]).unwrap();
-    let (tv, pv, sv) = (view(table, &[4, 4]), view(picked, &[3, 4]), view(sums, &[4, 4]));
-    b.add_library("gather", LibraryKernel::Gather, &[tv, rv, pv]);
-    let mut child = GraphBuilder::new();
-    let inside = [pv, rv, sv].map(|v| child.outer_view(&b, v));
-    child.add_library("scatter", LibraryKernel::ScatterAdd, &inside);
-    b.add_child("child", child.build().unwrap());
-    let graph = b.build().unwrap();
+    let (graph, rows) = numbered_rows();
     let mut exec =
         cuda.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
     let rows = exec.memory(rows).unwrap().clone();
-    for (numbers, error) in [
-        ([0i32, 1, 3], ""),
-        ([0, 4, 1], "row number 4 at position 1 is not one of the 4 rows"),
-        ([0, 1, -1], "row number -1 at position 2 is not one of the 4 rows"),
-        ([3, 3, 3], ""),
-    ] {
+    for (numbers, error) in ROW_NUMBERS {
         cuda.write(&rows, &numbers).unwrap();
         let said = cuda.replay(&mut exec).err().map_or(String::new(), |e| e.to_string());
         assert!(said.ends_with(error), "{said}");

@@ -3,37 +3,15 @@
 use std::sync::Arc;
 
 use phonograph_cuda::{Bindings, ReplayError, SetError, SetNodeError, Stream};
-use phonograph_graph::{
-    Access, Arg, DType, Expr, Extent, GraphBuilder, MemsetNode, Pitched, Region, Schedule, Target,
-};
+use phonograph_graph::{Access, Arg, DType, Expr, GraphBuilder, Schedule};
 
-use crate::case::{add_one, cuda, view};
+use crate::case::{cuda, view};
+use crate::samples::{WithSlots, with_slots};
 
 #[test]
 fn slots_and_switches_change_the_replays_to_come() {
     let Some(mut cuda) = cuda() else { return };
-    let mut b = GraphBuilder::new();
-    let input = b.slot_buffer("input", 400, Access::Read);
-    let output = b.slot_buffer("output", 400, Access::ReadWrite);
-    let x = b.external_buffer("x", 400);
-    let (iv, xv) = (view(input, &[100]), view(x, &[100]));
-    let by = b.slot("by", 2.0f32);
-    let scale = Expr::build(|e| e.output(e.input(DType::F32) * e.param(DType::F32))).unwrap();
-    b.add_elementwise("scale", scale.into(), &[iv], &[Arg::Slot(by)], &[xv]);
-    let plus = b.add_elementwise("plus", add_one(), &[xv], &[], &[xv]);
-    let mut child = GraphBuilder::new();
-    let (from, to, slot) =
-        (child.outer_view(&b, xv), child.outer_buffer(&b, output), child.outer_slot(&b, by));
-    let sum = Expr::build(|e| e.output(e.input(DType::F32) + e.param(DType::F32))).unwrap();
-    let t = child.alloc_buffer("t", 400);
-    child.add_elementwise("sum", sum.into(), &[from], &[Arg::Slot(slot)], &[view(t, &[100])]);
-    let half = |buffer| Region { buffer, offset: 0, bytes: 200 };
-    child.add_region_copy("out", half(t), half(to));
-    let dst = Pitched::linear(Target::Buffer(to), 200);
-    let (value, element_size, extent) = (1f32.to_bits(), 4, Extent::linear(200));
-    child.add_fill("ones", MemsetNode { dst, value, element_size, extent });
-    let in_child = b.add_child("child", child.build().unwrap());
-    let graph = b.build().unwrap();
+    let WithSlots { graph, input, output, x, by, plus, in_child } = with_slots();
     let mut exec =
         cuda.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
     assert_eq!(cuda.replay(&mut exec), Err(ReplayError::Unbound(input)));

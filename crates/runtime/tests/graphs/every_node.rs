@@ -7,6 +7,7 @@ use phonograph_graph::{
 };
 
 use crate::case::{Case, Machine, add_one, check, device, view};
+use crate::samples::nested;
 
 #[test]
 fn an_expression_runs() {
@@ -73,25 +74,7 @@ fn copies_and_fills_move_the_bytes_they_say() {
 #[test]
 fn children_run_with_what_is_inside() {
     let Some(mut gpu) = device() else { return };
-    let mut b = GraphBuilder::new();
-    let x = b.external_buffer("x", 400);
-    let staged = b.host_buffer("staged", 400);
-    let xv = view(x, &[100]);
-    let mut child = GraphBuilder::new();
-    let inside = child.outer_view(&b, xv);
-    let t = child.alloc_buffer("t", 400);
-    let tv = view(t, &[100]);
-    child.add_elementwise("plus", add_one(), &[inside], &[], &[tv]);
-    let mut grandchild = GraphBuilder::new();
-    let (from, to) = (grandchild.outer_view(&child, tv), grandchild.outer_view(&child, inside));
-    grandchild.add_elementwise("plus", add_one(), &[from], &[], &[to]);
-    child.add_child("grandchild", grandchild.build().unwrap());
-    let out = child.outer_buffer(&b, staged);
-    let bytes = Region { buffer: inside.buffer, offset: 0, bytes: 400 };
-    child.add_region_copy("download", bytes, Region { buffer: out, ..bytes });
-    b.add_child("child", child.build().unwrap());
-    b.add_elementwise("plus", add_one(), &[xv], &[], &[xv]);
-    check(&mut gpu, &Case::new(b.build().unwrap()));
+    check(&mut gpu, &Case::new(nested(|_, _| {})));
 }
 
 /// A graph whose node `kind` of `bodies` bodies decides by a value of `dtype`; body `i` adds 10^i.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::case::{Case, add_one, check, gpu, view};
+use crate::samples::{ROW_NUMBERS, WithSlots, numbered_rows, with_slots};
 use phonograph_graph::{
-    Access, Arg, Buffer, BufferId, BufferRole, DType, EventId, Expr, Extent, GraphBuilder,
-    LibraryKernel, MemcpyDir, MemsetNode, Pitched, Region, Schedule, Space, Target, View,
+    Access, Arg, Buffer, BufferId, BufferRole, DType, EventId, Expr, GraphBuilder, MemcpyDir,
+    Region, Schedule, Space, View,
 };
 use phonograph_runtime::cpu::kernels::{FnKernel, Param};
 use phonograph_wgpu::{BindError, Bindings, ReplayError, SetError, Shader};
@@ -13,28 +14,7 @@ use phonograph_wgpu::{BindError, Bindings, ReplayError, SetError, Shader};
 #[test]
 fn slots_and_switches_change_the_replays_to_come() {
     let Some(mut gpu) = gpu() else { return };
-    let mut b = GraphBuilder::new();
-    let input = b.slot_buffer("input", 400, Access::Read);
-    let output = b.slot_buffer("output", 400, Access::ReadWrite);
-    let x = b.external_buffer("x", 400);
-    let (iv, xv) = (view(input, &[100]), view(x, &[100]));
-    let by = b.slot("by", 2.0f32);
-    let scale = Expr::build(|e| e.output(e.input(DType::F32) * e.param(DType::F32))).unwrap();
-    b.add_elementwise("scale", scale.into(), &[iv], &[Arg::Slot(by)], &[xv]);
-    let plus = b.add_elementwise("plus", add_one(), &[xv], &[], &[xv]);
-    let mut child = GraphBuilder::new();
-    let (from, to, slot) =
-        (child.outer_view(&b, xv), child.outer_buffer(&b, output), child.outer_slot(&b, by));
-    let sum = Expr::build(|e| e.output(e.input(DType::F32) + e.param(DType::F32))).unwrap();
-    let t = child.alloc_buffer("t", 400);
-    child.add_elementwise("sum", sum.into(), &[from], &[Arg::Slot(slot)], &[view(t, &[100])]);
-    let half = |buffer| Region { buffer, offset: 0, bytes: 200 };
-    child.add_region_copy("out", half(t), half(to));
-    let dst = Pitched::linear(Target::Buffer(to), 200);
-    let (value, element_size, extent) = (1f32.to_bits(), 4, Extent::linear(200));
-    child.add_fill("ones", MemsetNode { dst, value, element_size, extent });
-    let in_child = b.add_child("child", child.build().unwrap());
-    let graph = b.build().unwrap();
+    let WithSlots { graph, input, output, x, by, plus, in_child } = with_slots();
     let mut exec =
         gpu.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
     assert_eq!(gpu.replay(&mut exec), Err(ReplayError::Unbound(input)));
@@ -73,27 +53,11 @@ fn slots_and_switches_change_the_replays_to_come() {
 #[test]
 fn a_row_that_does_not_exist_is_an_error_of_the_replay() {
     let Some(mut gpu) = gpu() else { return };
-    let mut b = GraphBuilder::new();
-    let rows = b.external_buffer("rows", 12);
-    let table = b.external_buffer("table", 64);
-    let (picked, sums) = (b.external_buffer("picked", 48), b.external_buffer("sums", 64));
-    let rv = View::contiguous(rows, DType::I32, &[3]).unwrap();
-    let (tv, pv, sv) = (view(table, &[4, 4]), view(picked, &[3, 4]), view(sums, &[4, 4]));
-    b.add_library("gather", LibraryKernel::Gather, &[tv, rv, pv]);
-    let mut child = GraphBuilder::new();
-    let inside = [pv, rv, sv].map(|v| child.outer_view(&b, v));
-    child.add_library("scatter", LibraryKernel::ScatterAdd, &inside);
-    b.add_child("child", child.build().unwrap());
-    let graph = b.build().unwrap();
+    let (graph, rows) = numbered_rows();
     let mut exec =
         gpu.instantiate(&graph, &Schedule::sequential(&graph), &Bindings::new()).unwrap();
     let rows = exec.memory(rows).unwrap().clone();
-    for (numbers, error) in [
-        ([0i32, 1, 3], ""),
-        ([0, 4, 1], "row number 4 at position 1 is not one of the 4 rows"),
-        ([0, 1, -1], "row number -1 at position 2 is not one of the 4 rows"),
-        ([3, 3, 3], ""),
-    ] {
+    for (numbers, error) in ROW_NUMBERS {
         gpu.write(&rows, &numbers).unwrap();
         let said = gpu.replay(&mut exec).err().map_or(String::new(), |e| e.to_string());
         assert!(said.ends_with(error), "{said}");
