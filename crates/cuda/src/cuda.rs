@@ -206,22 +206,12 @@ impl Cuda {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
-        self.instantiate_as(graph, schedule, bindings, false)
-    }
-
-    /// With `timed` the nodes run one after another, and events are recorded between them.
-    pub(crate) fn instantiate_as(
-        &mut self,
-        graph: &ComputeGraph,
-        schedule: &Schedule,
-        bindings: &Bindings<'_>,
-        timed: bool,
-    ) -> Result<Exec, InstantiateError> {
         check_graph(graph, schedule)?;
-        self.instantiate_checked(graph, schedule, bindings, timed)
+        self.instantiate_checked(graph, schedule, bindings, false)
     }
 
-    /// The same for a graph that [`check_graph`] has found right.
+    /// The same for a graph that [`check_graph`] has found right. With `timed` the nodes run one after another, and events are
+    /// recorded between them.
     pub(crate) fn instantiate_checked(
         &mut self,
         graph: &ComputeGraph,

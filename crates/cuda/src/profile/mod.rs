@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use phonograph_graph::{ComputeGraph, Schedule};
+use phonograph_runtime::refused::check_graph;
 use rustc_hash::FxHashMap;
 
 use crate::bindings::{Bindings, InstantiateError};
@@ -185,7 +186,8 @@ impl Profiler {
         schedule: &Schedule,
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
-        cuda.instantiate_as(graph, schedule, bindings, self.cupti.is_none())
+        check_graph(graph, schedule)?;
+        cuda.instantiate_checked(graph, schedule, bindings, self.cupti.is_none())
     }
 
     /// Stops, after all work issued so far is complete, which the caller has waited for.
