@@ -178,7 +178,8 @@ fn left_over(first: Nodes<'_>, second: Nodes<'_>) -> Option<(Vec<NodeIndex>, Vec
         missing.extend_from_slice(&old[common..]);
         extra.extend_from_slice(&new[common..]);
     }
-    (missing.sort_unstable(), extra.sort_unstable());
+    missing.sort_unstable();
+    extra.sort_unstable();
     (!missing.is_empty() || !extra.is_empty()).then_some((missing, extra))
 }
 
