@@ -13,9 +13,25 @@ use serde_json::json;
 
 use crate::{Answer, deliver, harmless, input, print, print_json};
 
+const SCRIPT: &str = "\
+A script names what it uses, and then makes calls, one a line:
+
+    stream main nonblocking
+    stream side nonblocking
+    event fork
+    begin main global                       # cuStreamBeginCapture; or thread_local, relaxed
+    kernel main gemm reads a writes b
+    record fork main
+    wait side fork
+    kernel side relu reads b writes c
+    end main
+
+Threads, memory, graphs and all other calls: `phonograph_trace::script` and `words` in the documentation.";
+
 #[derive(clap::Args)]
+#[command(after_long_help = SCRIPT)]
 pub struct Args {
-    /// The script: one call a line, as `phonograph_trace::script` describes; `-` for standard input.
+    /// The script: one call a line, as below; `-` for standard input.
     script: PathBuf,
     /// The findings as JSON.
     #[arg(long)]
