@@ -104,7 +104,10 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     let changed = watch.changed(&begin[1..]).unwrap();
     assert!(matches!(changed[..], [(0, _)]), "by its place in the list: {changed:?}");
     let circle = [(NodeId(0), NodeId(1)), (NodeId(1), NodeId(0))];
-    for (nodes, edges) in [(&nodes[..], &circle[..]), (&nodes[..3], &[]), (&[NodeId(0); 4], &[])] {
+    let strange = [(NodeId(0), NodeId(4))];
+    for (nodes, edges) in
+        [(&nodes[..], &circle[..]), (&nodes, &strange), (&nodes[..3], &[]), (&[NodeId(0); 4], &[])]
+    {
         assert!(matches!(watch.apply(nodes, edges), Err(WatchError::Edit(_))));
     }
     assert_eq!(watch.imported().graph().edge_count(), 3, "a refusal changes nothing");

@@ -89,9 +89,10 @@ impl Watched<'_> {
         let Tried { cap, making, .. } = start.tried;
         let flow = neighbourhood.flow();
         let mut best = self.candidate(flow, start.layout.clone(), cap, making)?;
-        // The first replay of anything is slow.
-        self.replay(&mut best.arranged)?;
-        let mut pace = self.replay(&mut best.arranged)?;
+        let mut pace = {
+            let replays = (0..ROUNDS).map(|_| self.replay(&mut best.arranged));
+            median(replays.collect::<Result<_, _>>()?)
+        };
         let mut asked = 0;
         let mut faster = |layout: &Layout| -> Result<Answer, RecoverError> {
             if Instant::now() > until {
@@ -100,24 +101,29 @@ impl Watched<'_> {
             asked += 1;
             let mut next = self.candidate(flow, layout.clone(), cap, making)?;
             // A glance sorts most of them out.
-            let mut least = f64::INFINITY;
-            for within in GLANCES {
-                least = least.min(self.replay(&mut next.arranged)?);
-                if least > pace * within {
+            let mut glances = [0.0; GLANCES];
+            for glance in &mut glances {
+                *glance = self.replay(&mut next.arranged)?;
+                if *glance > pace * FAR {
                     return Ok(Answer::Slower);
                 }
             }
-            let (mut lost, mut times) = (0, Vec::new());
-            for _ in 0..DUELS {
+            if median(glances.to_vec()) > pace {
+                return Ok(Answer::Slower);
+            }
+            let (mut lost, mut times) = (0, [Vec::new(), Vec::new()]);
+            while times[0].len() < DUELS {
                 let old = self.replay(&mut best.arranged)?;
                 let new = self.replay(&mut next.arranged)?;
-                times.push(new);
                 lost += usize::from(new >= old);
+                times[0].push(old);
+                times[1].push(new);
                 if lost > LOST {
+                    pace = median(std::mem::take(&mut times[0]));
                     return Ok(Answer::Slower);
                 }
             }
-            pace = median(times);
+            pace = median(std::mem::take(&mut times[1]));
             best = next;
             Ok(Answer::Faster)
         };
@@ -198,16 +204,19 @@ impl Watched<'_> {
         Ok(captured)
     }
 
-    /// Nanoseconds of each node alone, launch and wait included.
+    /// Nanoseconds of each node alone, launch and wait included: the median of some replays.
     fn costs(&mut self) -> Result<Vec<u64>, RecoverError> {
-        let mut costs = Vec::with_capacity(self.order.len());
-        for node in (0..self.nodes()).map(NodeId) {
-            self.watch.wait()?;
-            let start = Instant::now();
-            self.run(node)?;
-            self.watch.wait()?;
-            costs.push(start.elapsed().as_nanos() as u64);
+        let mut times = vec![Vec::new(); self.order.len()];
+        for _ in 0..COSTS {
+            for (node, times) in (0..).map(NodeId).zip(&mut times) {
+                self.watch.wait()?;
+                let start = Instant::now();
+                self.run(node)?;
+                self.watch.wait()?;
+                times.push(start.elapsed().as_nanos() as f64);
+            }
         }
+        let costs: Vec<u64> = times.into_iter().map(|times| median(times) as u64).collect();
         // What a launch costs is in all of them alike.
         let least = costs.iter().copied().min().unwrap_or(0);
         Ok(costs.into_iter().map(|cost| cost - least + 1000).collect())
@@ -239,16 +248,19 @@ impl Watched<'_> {
     }
 }
 
+/// Replays, node by node, in which nodes are timed.
+const COSTS: usize = 5;
 /// Replays of each planned layout that are timed, in turns.
 const ROUNDS: usize = 15;
 /// Layouts that are searched from.
 const STARTS: usize = 2;
-/// At most so many times what the layout that is searched from takes, by the least of one replay, two and three.
-const GLANCES: [f64; 3] = [1.02, 1.005, 1.002];
-/// Pairs of replays, one after the other, that a change has to win, and how many it may lose. Of twenty that are even, one
-/// wins so often by chance in 170.
-const DUELS: usize = 20;
-const LOST: usize = 4;
+/// Replays by which a change is first judged, the median, and how much slower each may be than what was changed.
+const GLANCES: usize = 3;
+const FAR: f64 = 1.01;
+/// Pairs of replays, one after the other, that it then takes, and how many of them it may lose: a change that changes
+/// nothing gets through this once in a hundred.
+const DUELS: usize = 16;
+const LOST: usize = 3;
 /// Layouts that are timed once more, then those of which the kept one is, and replays of each.
 const FINALISTS: usize = 6;
 const LAST: usize = 2;
