@@ -255,9 +255,8 @@ impl Exec {
         parts.map(|part| self.front.part(PartId(part)).handle())
     }
 
-    /// The graph that the executable, or the first of several, was made of, with the parameters that its nodes were made with.
+    /// The graph that was made, or the first of several.
     pub(crate) fn graph_handle(&self) -> CUgraph {
-        self.is_changed.set(true);
         self.origins[0].graph.handle()
     }
 
@@ -553,8 +552,9 @@ impl Drop for Exec {
             && let Some(spares) = self.spares.upgrade()
         {
             for (executable, origin) in self.front.parts().zip(self.origins.drain(..)) {
-                let Origin { graph, made: Some(made) } = origin else { continue };
-                spares.keep(Spare::new(executable.take(), graph, made, self.functions.clone()));
+                if let Some(spare) = Spare::of(executable.take(), origin, &self.functions) {
+                    spares.keep(spare);
+                }
             }
         }
         log_drop(over);

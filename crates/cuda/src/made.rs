@@ -210,8 +210,8 @@ impl Made {
         }
     }
 
-    /// Changes an executable of `source`, whose nodes `other` are and which [is like](Self::is_like) this one, and `source` itself,
-    /// to the parameters that nodes have here; and puts the nodes of `source` in the place of these. Gives what stands where now.
+    /// Changes an executable of the other graph, which this one [is like](Self::is_like), to the parameters that nodes have here, and
+    /// puts the nodes of that graph, which the executable knows, in the place of these. Gives which stands for which.
     ///
     /// # Errors
     /// What the driver refuses. The executable is neither what it was nor what it was to be.
@@ -236,17 +236,14 @@ impl Made {
                         let starts = part(&self.starts, kernel.starts);
                         let params = Params { function, grid, block, shared_bytes, words, starts };
                         let params = params.of_driver(&mut pointers);
-                        call!(cuGraphKernelNodeSetParams_v2(node, &params))?;
                         call!(cuGraphExecKernelNodeSetParams_v2(exec, node, &params))?;
                     }
                     Work::Copy(at) => {
                         let (copy, context) = &self.copies[*at as usize];
-                        call!(cuGraphMemcpyNodeSetParams(node, copy))?;
                         call!(cuGraphExecMemcpyNodeSetParams(exec, node, copy, *context))?;
                     }
                     Work::Fill(at) => {
                         let (fill, context) = &self.fills[*at as usize];
-                        call!(cuGraphMemsetNodeSetParams(node, fill))?;
                         call!(cuGraphExecMemsetNodeSetParams(exec, node, fill, *context))?;
                     }
                     Work::Empty => {}

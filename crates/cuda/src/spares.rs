@@ -25,9 +25,19 @@ const MAX_NODES: usize = 131_072;
 
 /// What an executable was made of.
 pub(crate) struct Origin {
+    /// The graph as it was made.
     pub graph: Graph,
+    /// The earlier graph whose nodes the executable knows, if it is not that one.
+    pub earlier: Option<Graph>,
     /// Unless the graph has nodes that cannot be carried over.
     pub made: Option<Made>,
+}
+
+impl Origin {
+    /// Of an executable that the driver has made, or is to make, of the graph.
+    pub fn new(graph: Graph, made: Option<Made>) -> Self {
+        Self { graph, earlier: None, made }
+    }
 }
 
 /// An executable that is not needed, with what it needs.
@@ -40,14 +50,11 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// `functions` are those of the graph's kernels, at least.
-    pub fn new(
-        executable: Executable,
-        graph: Graph,
-        made: Made,
-        functions: Arc<[Function]>,
-    ) -> Self {
-        Self { executable, graph, made, _functions: functions }
+    /// An executable, if one like it can be made of it later. `functions` are those of its kernels, at least.
+    pub fn of(executable: Executable, origin: Origin, functions: &Arc<[Function]>) -> Option<Self> {
+        let Origin { graph, earlier, made } = origin;
+        let (graph, made) = (earlier.unwrap_or(graph), made?);
+        Some(Self { executable, graph, made, _functions: functions.clone() })
     }
 
     /// The executable with the parameters of a graph that its own is like, the graph of its nodes, and which those are.

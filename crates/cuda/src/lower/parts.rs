@@ -164,7 +164,7 @@ impl Lowering<'_> {
             Some(made) if is_known(&made)? => Some(made),
             _ => None,
         };
-        Ok(Part { id, origin: Origin { graph, made }, flags: u64::from(flags) })
+        Ok(Part { id, origin: Origin::new(graph, made), flags: u64::from(flags) })
     }
 }
 
@@ -173,8 +173,8 @@ impl Lowering<'_> {
 fn executable(part: Part, upload: Option<&Stream>, spares: &Spares) -> Ready {
     let Part { id, mut origin, flags } = part;
     let (executable, renamed) = match origin.made.as_mut().and_then(|made| renewed(made, spares)) {
-        Some((executable, graph, renamed)) => {
-            origin.graph = graph;
+        Some((executable, earlier, renamed)) => {
+            origin.earlier = Some(earlier);
             (Ok(executable), Some(renamed))
         }
         None => {

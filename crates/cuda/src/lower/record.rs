@@ -180,7 +180,7 @@ impl Recorded {
         let front = Front { executable, turn: Turn::default(), pending: true, rest };
         Ok(Exec {
             front,
-            origins: vec![Origin { graph, made: None }],
+            origins: vec![Origin::new(graph, None)],
             parts: Box::default(),
             functions: self.functions.into_values().collect(),
             _blas: Vec::new(),
