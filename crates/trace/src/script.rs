@@ -266,7 +266,10 @@ mod tests {
             ("add_edge g n m", "6:12: node `n` is not declared"),
             ("add_empty", "6:10: a graph is missing at the end of the line"),
             ("add_empty g as", "6:15: a name for the node is missing at the end of the line"),
-            ("cuEventQuery zz", "6:14: stream `zz` is not declared"),
+            (
+                "cuEventQuery zz",
+                "6:14: stream `zz` is not declared; a line `stream zz` before declares it",
+            ),
         ] {
             let error = Script::parse(&format!("{DECLARED}{line}\n")).expect_err(line);
             assert_eq!(error.to_string(), message, "{line}");
