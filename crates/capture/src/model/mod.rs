@@ -250,6 +250,7 @@ impl Model {
             Class::AsksForEdges => Ok(self.edges_of(at, call)),
             Class::Instantiates => Ok(self.instantiate(at, call)),
             Class::DestroyGraph => Ok(self.destroy_graph(at, call)),
+            Class::DestroysExecutable => Ok(self.destroy_executable(at, call)),
             Class::ExchangeMode => self.exchange_mode(call),
             Class::CreateStream => self.create_stream(call),
             Class::DestroyStream => self.destroy_stream(at, call),
