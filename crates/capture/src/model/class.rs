@@ -150,7 +150,7 @@ pub fn class(function: Function) -> (Class, Evidence) {
     use Evidence::{Documented, Recorded};
     use Function as F;
     match function {
-        // Recorded: call_matrix.jsonl, call_matrix_settled.jsonl, call_nodes.jsonl, capture.jsonl.gz.
+        // Recorded: call_matrix*.jsonl, call_nodes*.jsonl, capture*.jsonl, among the tests' data.
         F::MemAlloc
         | F::MemAllocHost
         | F::MemAllocManaged
