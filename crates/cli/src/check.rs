@@ -8,30 +8,15 @@ use anyhow::{Context, Result, anyhow, bail};
 use phonograph::capture::check::{Report, Source, check};
 use phonograph::capture::model::FinishedGraph;
 use phonograph::graph::to_json;
-use phonograph::trace::Script;
+use phonograph::trace::{SCRIPT_FORMAT, Script};
 use serde_json::json;
 
 use crate::{Answer, deliver, harmless, input, print, print_json};
 
-const SCRIPT: &str = "\
-A script names what it uses, and then makes calls, one a line:
-
-    stream main nonblocking
-    stream side nonblocking
-    event fork
-    begin main global                       # cuStreamBeginCapture; or thread_local, relaxed
-    kernel main gemm reads a writes b
-    record fork main
-    wait side fork
-    kernel side relu reads b writes c
-    end main
-
-Threads, memory, graphs and all other calls: `phonograph_trace::script` and `words` in the documentation.";
-
 #[derive(clap::Args)]
-#[command(after_long_help = SCRIPT)]
+#[command(after_long_help = SCRIPT_FORMAT)]
 pub struct Args {
-    /// The script: one call a line, as below; `-` for standard input.
+    /// The script: one call a line, in the form that is described below (`--help`); `-` for standard input.
     script: PathBuf,
     /// The findings as JSON.
     #[arg(long)]

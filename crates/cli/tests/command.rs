@@ -109,6 +109,52 @@ fn show_tells_the_data_flow_of_a_graph_that_was_watched() {
     assert!(dot.contains(expected), "{dot}");
 }
 
+/// The drawing of a graph that was watched: each box says which kernel it reads what from, arrows are the data flow alone.
+#[test]
+fn drawings_tell_the_data_flow_of_a_graph_that_was_watched() {
+    let read =
+        |bytes, block, whom| format!("{bytes} B of b{block} (block {block}, external) from {whom}");
+    let reads = [
+        ("relu", vec![read(64, 0, "outside")]),
+        ("tanh", vec![read(64, 0, "outside"), read(32, 2, "outside")]),
+        ("add", vec![read(64, 1, "n0 relu"), read(64, 2, "n1 tanh")]),
+    ];
+    let svg = stdout(&on_file(OBSERVED.as_bytes(), "show", &["--svg"]));
+    for (name, expected) in &reads {
+        let tips = svg.split("<title>").skip(1).map(|rest| rest.split_once("</title>").unwrap().0);
+        let tip = tips.filter(|tip| tip.lines().next() == Some(*name)).collect::<Vec<_>>();
+        let [tip] = tip[..] else { panic!("{} boxes of {name} in {svg}", tip.len()) };
+        let said: Vec<&str> = tip.lines().filter_map(|l| l.strip_prefix("reads: ")).collect();
+        assert_eq!(said, *expected, "{name} in the SVG");
+    }
+    let page = stdout(&on_file(OBSERVED.as_bytes(), "show", &["--html"]));
+    let data = page.split("<script type=\"application/json\" id=\"data\">").nth(1);
+    let data =
+        data.and_then(|rest| rest.split_once("</script>")).unwrap_or_else(|| panic!("{page}"));
+    let data: serde_json::Value = serde_json::from_str(data.0).unwrap();
+    let text = |at: &serde_json::Value| &data["strings"][at.as_u64().unwrap() as usize];
+    let graph = &data["pages"][0]["tabs"][0]["groups"][0];
+    let nodes = graph["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), reads.len());
+    for (node, (name, expected)) in nodes.iter().zip(&reads) {
+        assert_eq!(text(&node["label"]), name);
+        let facts = node["facts"].as_array().unwrap().iter();
+        let said: Vec<_> = facts
+            .filter(|f| text(&f[0]) == "reads")
+            .map(|f| text(&f[1]).as_str().unwrap())
+            .collect();
+        assert_eq!(said, *expected, "{name} in the page");
+    }
+    let arrows: Vec<_> = graph["edges"].as_array().unwrap().iter().collect();
+    let why: Vec<_> = arrows.iter().map(|e| (e[0].as_u64(), e[1].as_u64(), text(&e[5]))).collect();
+    let reads = |block| format!("the second reads {block}, which the first writes");
+    let expected = ["block 1", "block 2"].map(reads);
+    assert_eq!(why.len(), 2, "{why:?}");
+    for (at, (from, to, said)) in why.into_iter().enumerate() {
+        assert_eq!((from, to, said), (Some(at as u64), Some(2), &expected[at].clone().into()));
+    }
+}
+
 #[test]
 fn show_tells_what_a_graph_is_made_of() {
     let mut said = String::new();

@@ -32,4 +32,4 @@ pub use ids::{EventId, GraphId, MemoryId, NodeId, StreamId, ThreadId};
 pub use line::{OpError, SyntaxError};
 pub use names::{Names, Undeclared};
 pub use result::CuResult;
-pub use script::Script;
+pub use script::{SCRIPT_FORMAT, Script};

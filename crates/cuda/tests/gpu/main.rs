@@ -21,6 +21,7 @@ mod profile;
 mod record;
 mod refusals;
 mod replay;
+mod reuse;
 #[path = "../../../runtime/tests/graphs/samples.rs"]
 mod samples;
 #[path = "../../../runtime/tests/graphs/case.rs"]
