@@ -72,6 +72,14 @@ pub enum RecoverError {
         /// What it said.
         reason: String,
     },
+    /// A node that is to be excluded is not there.
+    #[error("{node} is to be excluded, and the graph has {nodes} nodes")]
+    Excluded {
+        /// Its number.
+        node: NodeId,
+        /// How many there are.
+        nodes: usize,
+    },
     /// An order on fewer streams could not be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -144,6 +152,9 @@ pub fn recover(
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, RecoverError> {
     let order = watch.imported().graph().topological_order().to_vec();
+    if let Some(&node) = options.excluded.iter().find(|node| node.index() >= order.len()) {
+        return Err(RecoverError::Excluded { node, nodes: order.len() });
+    }
     let captured: Edges =
         watch.imported().graph().edges().map(|edge| (edge.from, edge.to)).collect();
     let captured_depth = depth(watch.imported().graph());
