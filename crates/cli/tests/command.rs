@@ -26,6 +26,20 @@ fn on_file(contents: &[u8], command: &str, rest: &[&str]) -> Output {
     phonograph(&args)
 }
 
+/// Runs the command on these bytes on standard input.
+fn on_stdin(contents: &[u8], command: &str, rest: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_phonograph"))
+        .args([command, "-"])
+        .args(rest)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(contents).unwrap();
+    child.wait_with_output().unwrap()
+}
+
 const AXPY: &str = r#"{
   "phonograph": 1,
   "graph": {
@@ -406,8 +420,16 @@ fn bad_input_is_named_and_answered_with_2() {
         (on_file(b"\x1f\x8bnot gzip", "show", &[]), &["cannot read"]),
         (on_file(AXPY.as_bytes(), "run", &["--set", "b=1"]), &["no slot named `b`; it has: a"]),
         (on_file(AXPY.as_bytes(), "run", &["--set", "a=x"]), &["`f32 x` is not a value"]),
-        (on_file(AXPY.as_bytes(), "run", &["--data", "z=f"]), &["no external buffer named `z`"]),
-        (phonograph(&["run", foreign]), &["n0", "no kernel is registered"]),
+        (
+            on_file(AXPY.as_bytes(), "run", &["--data", "z=f"]),
+            &["no external buffer named `z`; it has: x, y"],
+        ),
+        (
+            on_file(AXPY.as_bytes(), "run", &["--data", "x"]),
+            &["`x` is not of the form buffer=file"],
+        ),
+        (phonograph(&["run", foreign]), &["n0", "of which the file has only the name"]),
+        (on_stdin(b"", "show", &[]), &["standard input is no graph: it is empty"]),
         (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
         (phonograph(&["run", foreign, "--backend", "vulkan"]), &["invalid value 'vulkan'"]),
         (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),
@@ -443,6 +465,52 @@ fn a_failed_replay_is_answered_with_1() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(stdout(&output).contains("node n0 (pick): row number 9"), "{output:?}");
     assert_eq!(on_file(gather.as_bytes(), "run", &[]).status.code(), Some(0));
+}
+
+/// What a command answers that is to write to a file that it reads; whatever it says, that file stays as it was.
+fn written_over(command: &[&str], contents: &str) -> String {
+    let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+    file.write_all(contents.as_bytes()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let args: Vec<&str> =
+        command.iter().map(|&arg| if arg == "FILE" { path } else { arg }).collect();
+    let output = phonograph(&args);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), contents, "{command:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn what_is_read_is_not_written_over() {
+    for command in [
+        ["show", "FILE", "--svg", "-o", "FILE"].as_slice(),
+        &["plan", "FILE", "--html", "-o", "FILE"],
+        &["run", "FILE", "--profile", "FILE"],
+        &["optimize", "FILE", "/dev/null/out.json", "--html", "FILE"],
+    ] {
+        let error = written_over(command, AXPY);
+        assert!(error.contains("would be overwritten"), "{command:?}: {error}");
+    }
+    let error = written_over(&["optimize", "FILE", "out.json", "--html", "out.json"], AXPY);
+    assert!(error.contains("both the graph and the page"), "{error}");
+}
+
+#[test]
+fn nothing_in_a_file_reaches_the_terminal_as_a_command() {
+    let named = AXPY.replace("axpy", r"ax\u001b[31mpy").replace(r#""x""#, r#""x\u001b]0;x""#);
+    let folder = tempfile::tempdir().unwrap();
+    let optimized = folder.path().join("out.json");
+    for (command, rest, expected) in [
+        ("show", [].as_slice(), "1 node"),
+        ("plan", &["--steps"], "ax"),
+        ("run", &[], "1 replay"),
+        ("run", &["--data", "q=f"], "named `q`"),
+        ("optimize", &[optimized.to_str().unwrap()], "fuse"),
+    ] {
+        let output = on_file(named.as_bytes(), command, rest);
+        let said = stdout(&output) + str::from_utf8(&output.stderr).unwrap();
+        assert!(said.contains(expected) && !said.contains('\u{1b}'), "{command}: {said:?}");
+    }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 //! Slots of generated kernels change in the parameter block, which is copied before the next launch. What else changes is
 //! collected and reaches the driver with the next launch, once for each node that changed.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec, CUgraphNode,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec, CUgraphNode,
 };
 use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
@@ -22,13 +23,13 @@ use crate::cublas::Handle;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 use crate::front::{Front, PartId};
-use crate::graph::Graph;
 use crate::launch::{Launch, Pointers};
 use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{self, Turn, Uses};
 use crate::profile::Split;
+use crate::spares::{Origin, Spare, Spares};
 use crate::stream::{Event, Stream};
 
 /// How much memory bound away is kept before a launch waits for those before it.
@@ -161,11 +162,12 @@ pub(crate) struct ScalarSlot {
 pub struct Exec {
     // In the order in which they are dropped: what is launched before what it refers to.
     pub(crate) front: Front,
-    pub(crate) _graphs: Vec<Graph>,
+    /// Of each part, what its executable was made of.
+    pub(crate) origins: Vec<Origin>,
     /// The operations that can be changed.
     pub(crate) ops: Vec<Op>,
     /// The functions that its kernels run.
-    pub(crate) _functions: Vec<Function>,
+    pub(crate) functions: Arc<[Function]>,
     /// What its products were captured through.
     pub(crate) _blas: Vec<Arc<Mutex<Handle>>>,
     pub(crate) block: Option<Block>,
@@ -205,6 +207,13 @@ pub struct Exec {
     pub(crate) device: Device,
     pub(crate) owner: Arc<Owner>,
     pub(crate) last: Option<Stream>,
+    /// How many executables are those of earlier graphs.
+    pub(crate) renewed: usize,
+    /// Where its executables go when it is not needed any more.
+    pub(crate) spares: Weak<Spares>,
+    /// Whether its executables may differ from what they were made of in more than the parameters of `ops`: then nobody else can
+    /// have them.
+    pub(crate) is_changed: Cell<bool>,
 }
 
 /// What generated kernels note that they could not do.
@@ -240,8 +249,15 @@ impl Exec {
     /// The driver's handles, for other users of the driver: one, or for a very large graph several, which are launched one
     /// after another on one stream. Valid for as long as this value.
     pub fn handles(&self) -> impl ExactSizeIterator<Item = CUgraphExec> + '_ {
+        // Whoever has a handle may change what it is of.
+        self.is_changed.set(true);
         let parts = 0..1 + self.front.rest.len() as u32;
         parts.map(|part| self.front.part(PartId(part)).handle())
+    }
+
+    /// The graph that was made, or the first of several.
+    pub(crate) fn graph_handle(&self) -> CUgraph {
+        self.origins[0].graph.handle()
     }
 
     /// The driver's nodes of each node of the outermost graph; `None` for nodes other than kernels, copies and fills.
@@ -258,6 +274,11 @@ impl Exec {
     /// An event that the graph records or waits for.
     pub fn event(&self, id: EventId) -> Option<&Event> {
         self.events.get(&id)
+    }
+
+    /// How many of its executables were not instantiated: those of earlier graphs were brought up to date.
+    pub fn renewed(&self) -> usize {
+        self.renewed
     }
 
     /// Each matrix product, with what computes it.
@@ -374,6 +395,7 @@ impl Exec {
         let part = self.parts.get(node.index()).copied().unwrap_or(PartId(0));
         let executable = self.front.part(part).handle();
         let _current = self.device.enter()?;
+        self.is_changed.set(true);
         for &node in nodes {
             // SAFETY: the executable lives, and the node is of the graph that it was made of.
             unsafe { call!(cuGraphNodeSetEnabled(executable, node, u32::from(enabled))) }?;
@@ -524,9 +546,18 @@ pub enum SetNodeError {
 impl Drop for Exec {
     fn drop(&mut self) {
         // What runs uses the memory and the functions that are about to be released.
-        if let Some(stream) = &self.last {
-            log_drop(stream.synchronize());
+        let over = self.last.as_ref().map_or(Ok(()), Stream::synchronize);
+        if over.is_ok()
+            && !self.is_changed.get()
+            && let Some(spares) = self.spares.upgrade()
+        {
+            for (executable, origin) in self.front.parts().zip(self.origins.drain(..)) {
+                if let Some(spare) = Spare::of(executable.take(), origin, &self.functions) {
+                    spares.keep(spare);
+                }
+            }
         }
+        log_drop(over);
     }
 }
 

@@ -36,8 +36,12 @@ impl Front {
     /// Where the driver refuses a part, those before it have been issued.
     #[cold]
     fn launch_parts(&mut self, stream: &Stream) -> Result<(), DriverError> {
-        let mut parts = std::iter::once(&mut self.executable).chain(&mut self.rest);
-        parts.try_for_each(|part| part.launch(stream))
+        self.parts().try_for_each(|part| part.launch(stream))
+    }
+
+    /// The executables of all parts, in order.
+    pub fn parts(&mut self) -> impl Iterator<Item = &mut Executable> {
+        std::iter::once(&mut self.executable).chain(&mut self.rest)
     }
 
     /// The executable of a part.

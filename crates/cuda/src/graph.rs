@@ -38,6 +38,11 @@ impl Dependencies {
         self.has_data = false;
     }
 
+    /// The nodes, each with the data of the edge from it.
+    pub fn iter(&self) -> impl Iterator<Item = (CUgraphNode, CUgraphEdgeData)> + '_ {
+        self.nodes.iter().copied().zip(self.data.iter().copied())
+    }
+
     /// Adds an edge that is not there yet.
     pub fn push(&mut self, node: CUgraphNode, data: CUgraphEdgeData) {
         self.nodes.push(node);
@@ -88,6 +93,15 @@ impl Graph {
 
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// How many nodes it has, those inside nodes not counted.
+    pub fn node_count(&self) -> Result<usize, DriverError> {
+        let _current = self.device.enter()?;
+        let mut count = 0;
+        // SAFETY: the graph lives; without room for nodes the driver only counts them.
+        unsafe { call!(cuGraphGetNodes(self.handle, ptr::null_mut(), &mut count)) }?;
+        Ok(count)
     }
 }
 
@@ -210,6 +224,12 @@ impl Executable {
         self.handle
     }
 
+    /// The executable in a value of its own. This one is none any more.
+    pub fn take(&mut self) -> Self {
+        let handle = std::mem::replace(&mut self.handle, ptr::null_mut());
+        Self { handle, device: self.device.clone() }
+    }
+
     /// Brings what the device needs of it there, so that the first launch costs no more than the others.
     pub fn upload(&mut self, stream: &Stream) -> Result<(), DriverError> {
         let _current = self.device.enter()?;
@@ -241,6 +261,9 @@ impl Executable {
 
 impl Drop for Executable {
     fn drop(&mut self) {
+        if self.handle.is_null() {
+            return;
+        }
         let current = self.device.enter();
         let relaxed = relaxed();
         // SAFETY: the handle is this value's own; its owner has waited for its last launch.

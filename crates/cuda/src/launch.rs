@@ -5,13 +5,14 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS;
+use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction};
 use smallvec::SmallVec;
 
 use crate::device::zeroed;
 use crate::module::Function;
 
 /// A kernel launch with the values of its parameters.
+#[derive(Clone)]
 pub(crate) struct Launch {
     pub function: Function,
     pub grid: (u32, u32, u32),
@@ -21,7 +22,7 @@ pub(crate) struct Launch {
 }
 
 /// The values of a kernel's parameters, each in whole words.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Values {
     words: SmallVec<[u64; 8]>,
     /// Where each parameter's words begin.
@@ -43,26 +44,50 @@ impl Values {
         self.words.extend_from_slice(words);
     }
 
+    /// The words of all parameters, and where each parameter's begin.
+    pub fn parts(&self) -> (&[u64], &[u32]) {
+        (&self.words, &self.starts)
+    }
+
     /// Changes a parameter of at most eight bytes.
     pub fn set(&mut self, index: usize, word: u64) {
         self.words[self.starts[index] as usize] = word;
     }
 }
 
-impl Launch {
-    /// The driver's form. It points into `pointers`, which point into the values.
-    pub fn params(&self, pointers: &mut Pointers) -> CUDA_KERNEL_NODE_PARAMS {
-        let Values { words, starts } = &self.values;
+/// A launch as it is handed to the driver: the values of parameters in words, and where each parameter's begin.
+pub(crate) struct Params<'a> {
+    pub function: CUfunction,
+    pub grid: (u32, u32, u32),
+    pub block: (u32, u32, u32),
+    pub shared_bytes: u32,
+    pub words: &'a [u64],
+    pub starts: &'a [u32],
+}
+
+impl Params<'_> {
+    /// The driver's form. It points into `pointers`, which point to the words.
+    pub fn of_driver(&self, pointers: &mut Pointers) -> CUDA_KERNEL_NODE_PARAMS {
         pointers.clear();
-        let values = starts.iter().map(|&start| &raw const words[start as usize]);
+        let values = self.starts.iter().map(|&start| &raw const self.words[start as usize]);
         pointers.extend(values.map(|value| value.cast_mut().cast::<c_void>()));
         let mut params = zeroed::<CUDA_KERNEL_NODE_PARAMS>();
-        params.func = self.function.handle();
+        params.func = self.function;
         (params.gridDimX, params.gridDimY, params.gridDimZ) = self.grid;
         (params.blockDimX, params.blockDimY, params.blockDimZ) = self.block;
         params.sharedMemBytes = self.shared_bytes;
         params.kernelParams = pointers.as_mut_ptr();
         params
+    }
+}
+
+impl Launch {
+    /// The driver's form. It points into `pointers`, which point into the values.
+    pub fn params(&self, pointers: &mut Pointers) -> CUDA_KERNEL_NODE_PARAMS {
+        let Launch { ref function, grid, block, shared_bytes, ref values } = *self;
+        let (words, starts) = values.parts();
+        let function = function.handle();
+        Params { function, grid, block, shared_bytes, words, starts }.of_driver(pointers)
     }
 }
 

@@ -43,6 +43,7 @@ mod graph;
 mod launch;
 mod loader;
 mod lower;
+mod made;
 mod memory;
 mod module;
 mod nvrtc;
@@ -50,6 +51,7 @@ mod order;
 mod pool;
 mod profile;
 pub mod record;
+mod spares;
 mod spin;
 mod stream;
 #[cfg(test)]

@@ -143,7 +143,7 @@ impl Cuda {
         // What is said of the order of accesses holds of valid schedules of graphs without races.
         check_graph(graph, schedule).map_err(InstantiateError::from)?;
         check_independent(graph, schedule, bindings)?;
-        let first = self.instantiate_checked(graph, schedule, bindings, false)?;
+        let first = self.instantiate_checked(graph, schedule, bindings, None)?;
         // What the first instance was given to read, the others read as well.
         let read = first.memory.iter().filter(|(buffer, _)| !first.written.contains(buffer));
         let read: Vec<(BufferId, Memory)> =
@@ -153,7 +153,7 @@ impl Cuda {
         let given = missing.fold(bindings.clone(), |all, (id, memory)| all.memory(*id, memory));
         let mut all = vec![first];
         while all.len() < instances {
-            all.push(self.instantiate_checked(graph, schedule, &given, false)?);
+            all.push(self.instantiate_checked(graph, schedule, &given, None)?);
         }
         let device = self.devices()[0].clone();
         let with_stream = |exec| Ok((exec, Stream::new(&device)?));

@@ -184,9 +184,16 @@ impl ComputeGraph {
     /// A node with unknown effects may touch more than it names; [`effects`](Self::effects) tells. Of one that was observed
     /// it is what was seen.
     pub fn operands(&self, id: NodeId) -> Operands {
+        let mut found = Operands::new();
+        self.add_operands(id, &mut found);
+        found
+    }
+
+    /// Adds the operands of a node to others: they are many words, and passes over a graph need not move them.
+    pub(crate) fn add_operands(&self, id: NodeId, found: &mut Operands) {
         match self.observed(id) {
-            Some(observed) => observed.operands.clone(),
-            None => operands_of(&self.parts.nodes[id.index()]),
+            Some(observed) => found.extend_from_slice(&observed.operands),
+            None => add_operands_of(&self.parts.nodes[id.index()], found),
         }
     }
 
@@ -245,21 +252,32 @@ pub(crate) fn is_opaque(node: &Node) -> bool {
 }
 
 pub(crate) fn operands_of(node: &Node) -> Operands {
-    let mut found = declared_operands(node);
+    let mut found = Operands::new();
+    add_operands_of(node, &mut found);
+    found
+}
+
+fn add_operands_of(node: &Node, found: &mut Operands) {
+    let first = found.len();
+    add_declared_operands(node, found);
     if let NodeKind::Conditional(_) = node.kind {
         // A body may not run, so what it writes may also be left as it was.
-        for (_, access) in &mut found {
+        for (_, access) in &mut found[first..] {
             if *access == Access::Write {
                 *access = Access::ReadWrite;
             }
         }
     }
-    found
 }
 
 /// The operands as the node, or the nodes inside, declare them.
 pub(crate) fn declared_operands(node: &Node) -> Operands {
     let mut found = Operands::new();
+    add_declared_operands(node, &mut found);
+    found
+}
+
+fn add_declared_operands(node: &Node, found: &mut Operands) {
     match &node.kind {
         NodeKind::Kernel(kernel) => found.extend(kernel.args.iter().filter_map(Arg::effect)),
         NodeKind::Memcpy(copy) => {
@@ -277,15 +295,14 @@ pub(crate) fn declared_operands(node: &Node) -> Operands {
             let whole = Region { buffer: *buffer, offset: 0, bytes: u64::MAX };
             found.push((whole, Access::Write));
         }
-        NodeKind::Child(graph) => inner_operands(graph, &mut found),
+        NodeKind::Child(graph) => inner_operands(graph, found),
         NodeKind::Conditional(conditional) => {
-            conditional.bodies.iter().for_each(|body| inner_operands(body, &mut found));
+            conditional.bodies.iter().for_each(|body| inner_operands(body, found));
             if let Condition::Value(view) = conditional.condition {
                 found.push((view.region(), Access::Read));
             }
         }
     }
-    found
 }
 
 /// Writing fewer bytes than the region spans leaves the gaps as they were.

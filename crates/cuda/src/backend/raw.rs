@@ -57,12 +57,12 @@ impl fmt::Debug for RawGraph {
 impl CudaExec {
     /// The driver's executable, for other users of the driver. Valid for as long as the graph.
     pub fn handle(&self) -> CUgraphExec {
-        lock(&self.exec).exec.front.executable.handle()
+        lock(&self.exec).exec.handles().next().expect("a graph has an executable")
     }
 
-    /// The driver's graph that it was made of. Valid for as long as the graph.
+    /// The driver's graph, to be read: the executable may have been made of an earlier one like it. Valid for as long as the graph.
     pub fn graph_handle(&self) -> CUgraph {
-        lock(&self.exec).exec._graphs[0].handle()
+        lock(&self.exec).exec.graph_handle()
     }
 }
 

@@ -40,7 +40,11 @@ impl Lowering<'_> {
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY);
         // SAFETY: the graph lives, and an empty node has no parameters.
         let node = unsafe { add_node(scope.driver, after, &mut params) };
-        Ok(smallvec![node.map_err(scope.refused(id))?])
+        let node = node.map_err(scope.refused(id))?;
+        if let Some(made) = self.noted(scope, scope.driver) {
+            made.empty(node, after);
+        }
+        Ok(smallvec![node])
     }
 
     pub(super) fn host(
@@ -292,7 +296,7 @@ impl Lowering<'_> {
         values.push(address);
         let one = (1, 1, 1);
         let launch = Launch { function, grid: one, block: one, shared_bytes: 0, values };
-        self.kernel_node(scope, inside, id, launch, after)
+        self.kernel_node(scope, inside, id, &launch, after)
     }
 
     /// Lowers a graph inside node `id` into a graph of the driver.

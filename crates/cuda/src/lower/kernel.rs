@@ -25,6 +25,7 @@ use crate::memory::Memory;
 use crate::module::Function;
 
 /// The launch attributes that are not in a kernel's parameters.
+#[derive(PartialEq, Eq)]
 struct Attributes {
     cluster: (u32, u32, u32),
     cooperative: bool,
@@ -32,6 +33,8 @@ struct Attributes {
 }
 
 impl Attributes {
+    const NONE: Self = Self { cluster: (1, 1, 1), cooperative: false, priority: 0 };
+
     fn of(config: &KernelConfig) -> Self {
         let KernelConfig { cluster, cooperative, priority, .. } = *config;
         Self { cluster, cooperative, priority }
@@ -174,7 +177,7 @@ impl Lowering<'_> {
         function.allow_shared_bytes(shared_bytes).map_err(scope.refused(id))?;
         let (function, grid, block) = (function.clone(), config.grid, config.block);
         let launch = Launch { function, grid, block, shared_bytes, values };
-        self.launch(scope, id, launch, Attributes::of(config), after)
+        self.launch(scope, id, &launch, Attributes::of(config), after)
     }
 
     fn bound(
@@ -255,8 +258,8 @@ impl Lowering<'_> {
         let (grid, block) = ((recipe.blocks, 1, 1), (recipe.threads, 1, 1));
         let launch = Launch { function, grid, block, shared_bytes: 0, values };
         let priority = node.config.priority;
-        let attributes = Attributes { cluster: (1, 1, 1), cooperative: false, priority };
-        self.launch(scope, id, launch, attributes, after)
+        let attributes = Attributes { priority, ..Attributes::NONE };
+        self.launch(scope, id, &launch, attributes, after)
     }
 
     /// How a generated kernel is launched: as an earlier node of the same shape, or found out.
@@ -393,7 +396,7 @@ impl Lowering<'_> {
         &mut self,
         scope: &Scope<'_>,
         id: NodeId,
-        launch: Launch,
+        launch: &Launch,
         attributes: Attributes,
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
@@ -405,6 +408,11 @@ impl Lowering<'_> {
         }
         self.check_body(scope, id, launch.function.device().ordinal())?;
         let node = self.kernel_node(scope, scope.driver, id, launch, after)?;
+        if attributes != Attributes::NONE
+            && let Some(made) = self.noted(scope, scope.driver)
+        {
+            made.spoil();
+        }
         let set = |which, value: CUlaunchAttributeValue| {
             // SAFETY: the node was just added, and the value is of the kind that the attribute has.
             unsafe { call!(cuGraphKernelNodeSetAttribute(node, which, &value)) }
@@ -437,7 +445,7 @@ impl Lowering<'_> {
         scope: &Scope<'_>,
         graph: CUgraph,
         id: NodeId,
-        launch: Launch,
+        launch: &Launch,
         after: &Dependencies,
     ) -> Result<CUgraphNode, InstantiateError> {
         let device = launch.function.device();
@@ -448,11 +456,16 @@ impl Lowering<'_> {
         // SAFETY: the parameters point to as many values as the function has parameters, each at least as long, and the
         // driver copies them; the `Exec` keeps the function.
         let node = unsafe { add_kernel(graph, after, &launch.params(&mut pointers)) };
+        let is_elsewhere = elsewhere.is_some();
         drop(elsewhere);
         let node = node.map_err(scope.refused(id))?;
         let function = &launch.function;
         self.functions.entry(function.handle()).or_insert_with(|| function.clone());
-        self.added(node, || Work::Kernel(launch));
+        let changes = self.changeable;
+        if !is_elsewhere && let Some(made) = self.noted(scope, graph) {
+            made.kernel(node, after, launch, changes);
+        }
+        self.added(node, || Work::Kernel(launch.clone()));
         Ok(node)
     }
 }

@@ -20,11 +20,12 @@ mod words;
 
 pub(crate) use record::Recorded;
 
+use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::sys::{CUfunction, CUgraphNode};
+use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphNode};
 use phonograph_graph::{
     BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind, Schedule,
     SlotId, Step,
@@ -43,10 +44,12 @@ use crate::error::Version;
 use crate::exec::{Exec, Faults, HostCall, Op, OpId, PointerSlot, ScalarSlot, Work};
 use crate::front::{Front, PartId};
 use crate::graph::{Dependencies, edge_data};
+use crate::made::Made;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{Turn, Uses};
 use crate::profile::Split;
+use crate::spares::Spares;
 use crate::stream::{Event, Stream};
 
 pub(crate) use product::Blas;
@@ -60,6 +63,8 @@ pub(crate) struct Target<'a> {
     pub kernels: &'a mut Kernels,
     pub owner: &'a Arc<Owner>,
     pub blas: &'a mut Blas,
+    /// Executables that can be taken instead of making some.
+    pub spares: &'a Arc<Spares>,
     /// Launches of all executables.
     pub everything: &'a Arc<Uses>,
 }
@@ -83,6 +88,8 @@ pub(crate) struct How<'a> {
     pub timed: bool,
     /// Whether a large graph may become several executables.
     pub in_parts: bool,
+    /// Whether the driver has to instantiate it even if there is an executable that could be brought up to date.
+    pub anew: bool,
 }
 
 /// The same for a graph that [`check_graph`] has found right.
@@ -126,6 +133,8 @@ pub(crate) fn instantiate_checked(
         has_priorities: false,
         allocated: Vec::new(),
         split: None,
+        made: None,
+        renewed: 0,
     };
     let bases = lowering.bind(graph)?;
     let slots = (0..graph.slots().len()).map(SlotId::from_index).collect();
@@ -141,7 +150,7 @@ pub(crate) fn instantiate_checked(
         parts: Vec::new(),
     };
     lowering.room_for_words(graph)?;
-    let (graphs, mut executables) = lowering.outermost(&mut scope, how)?;
+    let (origins, mut executables) = lowering.outermost(&mut scope, how)?;
     let by_cublas = lowering.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
     let by_cublas: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
     let switches = graph.node_ids().zip(scope.ends).map(|(id, ends)| {
@@ -173,10 +182,10 @@ pub(crate) fn instantiate_checked(
         uses: Uses::default(),
         everything: lowering.target.everything.clone(),
         block,
-        _functions: lowering.functions.into_values().collect(),
+        functions: lowering.functions.into_values().collect(),
         switches: switches.collect(),
         parts: scope.parts.into(),
-        _graphs: graphs,
+        origins,
         ops: lowering.ops,
         hosts: lowering.hosts,
         arenas: lowering.arenas,
@@ -189,6 +198,9 @@ pub(crate) fn instantiate_checked(
         host_fault: lowering.host_fault,
         owner: lowering.target.owner.clone(),
         last: None,
+        renewed: lowering.renewed,
+        spares: Arc::downgrade(lowering.target.spares),
+        is_changed: Cell::new(false),
     })
 }
 
@@ -240,6 +252,10 @@ struct Lowering<'a> {
     allocated: Vec<BufferId>,
     /// What times the nodes of the outermost graph.
     split: Option<Split>,
+    /// What the nodes of this part were made with, if that is noted.
+    made: Option<Made>,
+    /// How many parts are executables of earlier graphs.
+    renewed: usize,
 }
 
 impl<'a> Lowering<'a> {
@@ -364,6 +380,12 @@ impl<'a> Lowering<'a> {
 
     fn next_op(&self) -> OpId {
         OpId(self.ops.len() as u32)
+    }
+
+    /// What notes the nodes that are added to this graph of the driver's, if it is the outermost and that is noted.
+    fn noted(&mut self, scope: &Scope<'_>, graph: CUgraph) -> Option<&mut Made> {
+        let outermost = scope.place == Place::Outermost && graph == scope.driver;
+        self.made.as_mut().filter(|_| outermost)
     }
 
     /// Notes a node of the driver's that was added: its parameters are kept if a slot is among them.

@@ -11,7 +11,7 @@
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-use cudarc::driver::sys::CUgraphInstantiate_flags;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUgraphNode};
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,9 @@ use super::{How, Lowering, issued, reuse};
 use crate::bindings::InstantiateError;
 use crate::front::PartId;
 use crate::graph::{Executable, Graph, Refused};
+use crate::made::{Made, Renamed};
 use crate::profile::Split;
+use crate::spares::{Origin, Spares};
 use crate::stream::Stream;
 
 /// The fewest nodes of a graph that is cut.
@@ -35,8 +37,17 @@ const MAX_WORKERS: usize = 4;
 /// A part in the driver's form, and the flags that it is instantiated with.
 struct Part {
     id: PartId,
-    graph: Graph,
+    origin: Origin,
     flags: u64,
+}
+
+/// A part that was made executable, or refused.
+struct Ready {
+    id: PartId,
+    origin: Origin,
+    executable: Result<Executable, Refused>,
+    /// If the nodes of another graph stand for those that were made.
+    renamed: Option<Renamed>,
 }
 
 impl Lowering<'_> {
@@ -45,7 +56,7 @@ impl Lowering<'_> {
         &mut self,
         scope: &mut Scope<'_>,
         how: How<'_>,
-    ) -> Result<(Vec<Graph>, Vec<Executable>), InstantiateError> {
+    ) -> Result<(Vec<Origin>, Vec<Executable>), InstantiateError> {
         self.place_internal(scope)?;
         let order: Vec<NodeId> = issued(scope.schedule).collect();
         let reuse = reuse(scope.schedule);
@@ -62,9 +73,11 @@ impl Lowering<'_> {
         ends.push(order.len());
         let (hand_over, parts) = mpsc::channel::<Part>();
         let parts = Mutex::new(parts);
+        let spares = self.target.spares.clone();
         let work = || {
             let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
-            std::iter::from_fn(next).map(|part| executable(part, how.upload)).collect::<Vec<_>>()
+            let executable = |part| executable(part, how.upload, &spares);
+            std::iter::from_fn(next).map(executable).collect::<Vec<_>>()
         };
         let made = thread::scope(|threads| {
             let others = match ends.len() {
@@ -82,7 +95,7 @@ impl Lowering<'_> {
                     let device = &self.target.devices[0];
                     self.split = Some(Split::begin(device, graph.handle())?);
                 }
-                let part = self.part(scope, id, graph, &reuse, &order[start..end])?;
+                let part = self.part(scope, id, graph, &reuse, &order[start..end], how)?;
                 hand_over.send(part).expect("the other end is open");
                 start = end;
             }
@@ -94,13 +107,33 @@ impl Lowering<'_> {
             Ok::<_, InstantiateError>(made)
         });
         let mut made = made?;
-        made.sort_unstable_by_key(|(id, ..)| id.0);
-        let (mut graphs, mut executables) = (Vec::new(), Vec::new());
-        for (_, graph, executable) in made {
-            graphs.push(graph);
-            executables.push(executable.map_err(|refused| scope.explain(refused))?);
+        made.sort_unstable_by_key(|ready| ready.id.0);
+        let (mut origins, mut executables, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
+        for part in made {
+            origins.push(part.origin);
+            executables.push(part.executable.map_err(|refused| scope.explain(refused))?);
+            renamed.push(part.renamed);
         }
-        Ok((graphs, executables))
+        self.rename(scope, &renamed);
+        Ok((origins, executables))
+    }
+
+    /// Names the nodes that stand for those that were made, by part.
+    fn rename(&mut self, scope: &mut Scope<'_>, renamed: &[Option<Renamed>]) {
+        self.renewed = renamed.iter().flatten().count();
+        if self.renewed == 0 {
+            return;
+        }
+        let rename = |part: PartId, node: &mut CUgraphNode| {
+            if let Some(renamed) = &renamed[part.0 as usize] {
+                *node = renamed.now(*node);
+            }
+        };
+        for (at, ends) in scope.ends.iter_mut().enumerate() {
+            let part = scope.parts.get(at).copied().unwrap_or(PartId(0));
+            ends.iter_mut().for_each(|node| rename(part, node));
+        }
+        self.ops.iter_mut().for_each(|op| rename(op.part, &mut op.node));
     }
 
     /// Lowers a part: nodes in issue order.
@@ -111,8 +144,10 @@ impl Lowering<'_> {
         graph: Graph,
         reuse: &FxHashMap<NodeId, Vec<NodeId>>,
         nodes: &[NodeId],
+        how: How<'_>,
     ) -> Result<Part, InstantiateError> {
         (scope.driver, self.part) = (graph.handle(), id);
+        self.made = (!how.anew).then(|| Made::with_capacity(nodes.len()));
         if !scope.parts.is_empty() {
             nodes.iter().for_each(|node| scope.parts[node.index()] = id);
         }
@@ -124,18 +159,44 @@ impl Lowering<'_> {
         if !self.allocated.is_empty() {
             flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
         }
-        Ok(Part { id, graph, flags: u64::from(flags) })
+        let is_known = |made: &Made| if flags == 0 { made.is_whole(&graph) } else { Ok(false) };
+        let made = match self.made.take() {
+            Some(made) if is_known(&made)? => Some(made),
+            _ => None,
+        };
+        Ok(Part { id, origin: Origin::new(graph, made), flags: u64::from(flags) })
     }
 }
 
-/// Makes a part executable and uploads it. The part's graph comes back, because what the driver refuses is a node of it.
-fn executable(part: Part, upload: Option<&Stream>) -> (PartId, Graph, Result<Executable, Refused>) {
-    let Part { id, graph, flags } = part;
-    let made = Executable::new(&graph, flags).and_then(|mut executable| {
+/// Makes a part executable, of a spare executable if one can be brought up to date, and uploads it. The part's graph comes back,
+/// because what the driver refuses is a node of it.
+fn executable(part: Part, upload: Option<&Stream>, spares: &Spares) -> Ready {
+    let Part { id, mut origin, flags } = part;
+    let (executable, renamed) = match origin.made.as_mut().and_then(|made| renewed(made, spares)) {
+        Some((executable, earlier, renamed)) => {
+            origin.earlier = Some(earlier);
+            (Ok(executable), Some(renamed))
+        }
+        None => {
+            origin.made.iter_mut().for_each(Made::settle);
+            (Executable::new(&origin.graph, flags), None)
+        }
+    };
+    let executable = executable.and_then(|mut executable| {
         let uploaded = upload.map_or(Ok(()), |stream| executable.upload(stream));
         uploaded.map(|()| executable).map_err(Refused::of_graph)
     });
-    (id, graph, made)
+    Ready { id, origin, executable, renamed }
+}
+
+fn renewed(made: &mut Made, spares: &Spares) -> Option<(Executable, Graph, Renamed)> {
+    match spares.take(made)?.renew(made) {
+        Ok(renewed) => Some(renewed),
+        Err(error) => {
+            tracing::debug!(%error, "an executable that was kept cannot be brought up to date");
+            None
+        }
+    }
 }
 
 /// The places in `order` where a part ends, each the number of nodes before it, at least `length` nodes after the one

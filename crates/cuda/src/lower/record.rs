@@ -4,7 +4,8 @@
 //! after; and in the end, with the driver's graph, an [`Exec`] like any other. The order is the recording's, so there is no
 //! schedule and no race to be checked here.
 
-use std::sync::{Arc, Mutex};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, Weak};
 
 use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphInstantiate_flags, CUgraphNode};
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Scalar, Schedule, SlotId};
@@ -25,6 +26,7 @@ use crate::graph::{Dependencies, Executable, Graph};
 use crate::memory::Memory;
 use crate::module::Function;
 use crate::order::{Turn, Uses};
+use crate::spares::Origin;
 
 /// Slots that one recording can have: their place on the device is fixed before the first is known.
 const MAX_SLOTS: usize = 4096;
@@ -102,6 +104,8 @@ impl Recorded {
             has_priorities: self.has_priorities,
             allocated: Vec::new(),
             split: None,
+            made: None,
+            renewed: 0,
         };
         let node = NodeId(0);
         let number = NodeId::from_index(self.nodes.len());
@@ -176,9 +180,9 @@ impl Recorded {
         let front = Front { executable, turn: Turn::default(), pending: true, rest };
         Ok(Exec {
             front,
-            _graphs: vec![graph],
+            origins: vec![Origin::new(graph, None)],
             parts: Box::default(),
-            _functions: self.functions.into_values().collect(),
+            functions: self.functions.into_values().collect(),
             _blas: Vec::new(),
             block: self.words.into_block(),
             products: self.products,
@@ -207,6 +211,9 @@ impl Recorded {
             device,
             owner: target.owner.clone(),
             last: None,
+            renewed: 0,
+            spares: Weak::new(),
+            is_changed: Cell::new(true),
         })
     }
 }

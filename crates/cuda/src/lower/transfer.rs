@@ -116,6 +116,15 @@ impl Lowering<'_> {
         // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
         let node = unsafe { add_node(scope.driver, after, &mut params) };
         let node = node.map_err(scope.refused(id))?;
+        let is_here = !between && context == self.target.devices[0].context();
+        // The driver changes no copies of rows in executables.
+        let is_line = height == 1 && depth == 1;
+        if is_here
+            && is_line
+            && let Some(made) = self.noted(scope, scope.driver)
+        {
+            made.copy(node, after, (copy, context));
+        }
         self.added(node, || Work::Copy(copy, context));
         Ok(smallvec![node])
     }
@@ -166,6 +175,10 @@ impl Lowering<'_> {
             // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
             let node = unsafe { add_node(scope.driver, after, &mut params) };
             let node = node.map_err(scope.refused(id))?;
+            let is_here = dst.context == self.target.devices[0].context();
+            if is_here && let Some(made) = self.noted(scope, scope.driver) {
+                made.fill(node, after, (fill, dst.context));
+            }
             self.added(node, || Work::Fill(fill, dst.context));
             nodes.push(node);
         }

@@ -187,7 +187,7 @@ impl Profiler {
         bindings: &Bindings<'_>,
     ) -> Result<Exec, InstantiateError> {
         check_graph(graph, schedule)?;
-        cuda.instantiate_checked(graph, schedule, bindings, self.cupti.is_none())
+        cuda.instantiate_checked(graph, schedule, bindings, Some(self.method()))
     }
 
     /// Stops, after all work issued so far is complete, which the caller has waited for.

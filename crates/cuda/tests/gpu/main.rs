@@ -14,11 +14,14 @@ mod handles;
 mod host;
 mod kernels;
 mod nodes;
+#[path = "../../../runtime/tests/graphs/operations.rs"]
+mod operations;
 mod parts;
 mod profile;
 mod record;
 mod refusals;
 mod replay;
+mod reuse;
 #[path = "../../../runtime/tests/graphs/samples.rs"]
 mod samples;
 #[path = "../../../runtime/tests/graphs/case.rs"]

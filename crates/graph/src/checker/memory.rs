@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::checker::Violation;
 use crate::checker::reach::{By, GuaranteedOrder};
-use crate::{BufferId, BufferRole, ComputeGraph, NodeId, Schedule, Space};
+use crate::{BufferId, BufferRole, ComputeGraph, NodeId, Operands, Schedule, Space};
 
 pub(super) fn check(graph: &ComputeGraph, schedule: &Schedule, found: &mut Vec<Violation>) {
     let users = users(graph);
@@ -64,8 +64,11 @@ pub(super) fn check(graph: &ComputeGraph, schedule: &Schedule, found: &mut Vec<V
 /// The nodes that name each buffer, in creation order.
 fn users(graph: &ComputeGraph) -> Vec<SmallVec<[NodeId; 4]>> {
     let mut users = vec![SmallVec::new(); graph.buffers().len()];
+    let mut operands = Operands::new();
     for node in graph.node_ids() {
-        for (region, _) in graph.operands(node) {
+        operands.clear();
+        graph.add_operands(node, &mut operands);
+        for (region, _) in &operands {
             let users: &mut SmallVec<[NodeId; 4]> = &mut users[region.buffer.index()];
             if users.last() != Some(&node) {
                 users.push(node);
