@@ -20,11 +20,11 @@ import phonograph
 
 
 class Experts(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, hidden):
         super().__init__()
         self.experts = torch.nn.ModuleList(
             torch.nn.Sequential(
-                torch.nn.Linear(512, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 512)
+                torch.nn.Linear(512, hidden), torch.nn.GELU(), torch.nn.Linear(hidden, hidden), torch.nn.GELU(), torch.nn.Linear(hidden, 512)
             )
             for _ in range(8)
         )
@@ -56,8 +56,13 @@ def language(name):
     return model, tokens
 
 
+def experts(hidden=1024):
+    return Experts(hidden), lambda generator: torch.randn(1, 512, device="cuda", generator=generator)
+
+
+# `experts-256` is experts with 256 hidden numbers.
 NETWORKS = {
-    "experts": lambda: (Experts(), lambda generator: torch.randn(1, 512, device="cuda", generator=generator)),
+    "experts": experts,
     "googlenet": lambda: vision("googlenet"),
     "inception_v3": lambda: vision("inception_v3", 299),
     "resnet50": lambda: vision("resnet50"),
@@ -99,7 +104,8 @@ def replay_us(graph, rounds=100):
 
 def main(name):
     torch.manual_seed(0)
-    model, inputs = NETWORKS[name]()
+    kind, _, size = name.partition("-")
+    model, inputs = NETWORKS[kind](int(size)) if size else NETWORKS[kind]()
     model = model.cuda().eval()
     generator = torch.Generator("cuda")
 

@@ -46,6 +46,8 @@ struct phonograph_limits {
     double seconds;       /* after which the observation stops and the graph stays as it is (120) */
     uint64_t saved_bytes; /* of device memory for copies (8 GiB) */
     uint64_t workspace_bytes; /* of scratch memory that the graph may get for good (1 GiB) */
+    const uint32_t *excluded; /* nodes, by number in the driver's list, that keep their place and are run on nothing unseen */
+    size_t excluded_count;
 };
 
 /* What came of it. */

@@ -38,6 +38,8 @@ class _Limits(ctypes.Structure):
         ("seconds", ctypes.c_double),
         ("saved_bytes", ctypes.c_uint64),
         ("workspace_bytes", ctypes.c_uint64),
+        ("excluded", ctypes.POINTER(ctypes.c_uint32)),
+        ("excluded_count", ctypes.c_size_t),
     ]
 
 
@@ -150,15 +152,19 @@ def _blocks(graph, device, scratch):
 
 
 def recover(
-    graph, give, *, samples=0, inputs=0, zeros=False, scratch=False, seconds=0.0, saved_bytes=0, workspace_bytes=0, save=None, progress=False
+    graph, give, *, samples=0, inputs=0, zeros=False, scratch=False, seconds=0.0, saved_bytes=0, workspace_bytes=0, exclude=(),
+    save=None, progress=False
 ):
     """Puts a captured graph into the fastest order that what its kernels really read and write allows.
 
     `give(k)` copies input number k into the tensors that the graph reads; the same number must be the same input. Kernels
     are run one at a time on bytes of several inputs to see what they touch; `zeros` allows to put zeros where none were,
     which tells more apart, and faults a kernel that takes one for a pointer. With `scratch`, kernels that only share
-    memory which is free after the capture may get copies of it, `workspace_bytes` at most; it may be zeroed. What is found
-    is verified bit for bit on `inputs` fresh inputs, and written to the file `save`, which `phonograph show` draws. The graph is as it was if nothing is faster, or after an error.
+    memory which is free after the capture may get copies of it, `workspace_bytes` at most; it may be zeroed. A kernel that
+    waits for what it finds in memory may wait for ever on such bytes, and takes the context with it; the error gives its
+    number. Nodes in `exclude` keep their place and are run on nothing but what captured order gives them. What is found is
+    verified bit for bit on `inputs` fresh inputs, and written to the file `save`, which `phonograph show` draws. The graph
+    is as it was if nothing is faster, or after an error.
     """
     device = torch.cuda.current_device()
     failure = []
@@ -174,7 +180,8 @@ def recover(
 
     torch.cuda.synchronize()
     blocks = _blocks(graph, device, scratch)
-    limits = _Limits(samples, inputs, zeros, progress, seconds, saved_bytes, workspace_bytes)
+    excluded = (ctypes.c_uint32 * len(exclude))(*exclude)
+    limits = _Limits(samples, inputs, zeros, progress, seconds, saved_bytes, workspace_bytes, excluded, len(exclude))
     recovered, message = Recovered(), ctypes.create_string_buffer(4096)
     workspaces = ctypes.c_void_p()
     code = _library().phonograph_recover(

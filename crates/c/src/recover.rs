@@ -10,8 +10,8 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use phonograph::cuda::{Block, Device, Driver, Imported, Memory, Watch};
-use phonograph::graph::to_json;
-use phonograph::recover::{Options, Report, Tried, recover};
+use phonograph::graph::{NodeId, to_json};
+use phonograph::recover::{Options, Report, SEED, Tried, recover};
 
 use crate::{FAILED, INVALID, OK, READ_ONLY, deliver};
 
@@ -48,6 +48,11 @@ pub struct PhonographLimits {
     saved_bytes: u64,
     /// Bytes of scratch memory that the graph may get for good; 0 for 1 GiB.
     workspace_bytes: u64,
+    /// Nodes, by number in the driver's list, that keep their place and are run on nothing that captured order does not
+    /// give them: such as wait for what they find in memory. Null for none.
+    excluded: *const u32,
+    /// How many.
+    excluded_count: usize,
 }
 
 /// What came of it.
@@ -93,7 +98,7 @@ pub struct PhonographRecovered {
 /// # Safety
 /// `graph` is a `CUgraph` that lives, with all that its nodes refer to; nobody else uses it, or that memory, meanwhile.
 /// `blocks` points to `count` blocks of memory of the device, `save` to a terminated text if it is not null. `give` may be called from this thread with `user`. The others are
-/// null or point to what their types say, `message` to `capacity` bytes.
+/// null or point to what their types say, those of `limits` to as many numbers, `message` to `capacity` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn phonograph_recover(
     graph: *mut c_void,
@@ -220,7 +225,7 @@ pub unsafe extern "C" fn phonograph_release(workspaces: *mut c_void) {
 // The header says the same; a program in C prints its sizes in a test.
 const _: () = {
     assert!(size_of::<PhonographBlock>() == 24);
-    assert!(size_of::<PhonographLimits>() == 40);
+    assert!(size_of::<PhonographLimits>() == 56);
     assert!(size_of::<PhonographRecovered>() == 88);
 };
 
@@ -261,6 +266,12 @@ unsafe fn work(
         if given.seconds > 0.0 {
             seconds = given.seconds;
         }
+        if !given.excluded.is_null() {
+            // SAFETY: the caller's promise.
+            let excluded =
+                unsafe { std::slice::from_raw_parts(given.excluded, given.excluded_count) };
+            options.excluded = excluded.iter().copied().map(NodeId).collect();
+        }
         shown = given.progress;
     }
     let (start, mut told) = (Instant::now(), None);
@@ -287,8 +298,9 @@ unsafe fn work(
 /// Writes what was tried to the standard error.
 fn tell(report: &Report) {
     eprintln!("phonograph: as captured {:.1} us", report.captured_micros);
+    eprintln!("phonograph: {} layouts searched, seed {SEED}", report.searched);
     for tried in &report.tried {
-        let Tried { cap, making, edges, depth, micros, right } = tried;
+        let Tried { cap, making, changes, edges, depth, micros, right } = tried;
         let cap = cap.map_or("no cap".to_owned(), |cap| format!("at most {cap}"));
         let right = match right {
             Some(true) => ", equal",
@@ -296,7 +308,7 @@ fn tell(report: &Report) {
             None => "",
         };
         eprintln!(
-            "phonograph: {micros:.1} us, {cap}, made {making}: {edges} edges, longest path {depth}{right}"
+            "phonograph: {micros:.1} us, {cap}, made {making}, {changes} changes: {edges} edges, longest path {depth}{right}"
         );
     }
 }

@@ -8,14 +8,15 @@ use anyhow::{Context, Result, anyhow, bail};
 use phonograph::capture::check::{Report, Source, check};
 use phonograph::capture::model::FinishedGraph;
 use phonograph::graph::to_json;
-use phonograph::trace::Script;
+use phonograph::trace::{SCRIPT_FORMAT, Script};
 use serde_json::json;
 
 use crate::{Answer, deliver, harmless, input, print, print_json};
 
 #[derive(clap::Args)]
+#[command(after_long_help = SCRIPT_FORMAT)]
 pub struct Args {
-    /// The script: one call a line, as `phonograph_trace::script` describes; `-` for standard input.
+    /// The script: one call a line, in the form that is described below (`--help`); `-` for standard input.
     script: PathBuf,
     /// The findings as JSON.
     #[arg(long)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use phonograph::capture::check::{Traced, check_trace};
+use phonograph::report::text::count;
 use phonograph::trace::CuResult;
 use phonograph::trace::live::{Stop, Trace};
 use serde_json::json;
@@ -26,7 +27,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
-    let name = args.file.display().to_string();
+    let name = input::shown(&args.file);
     let bytes = input::bytes(&args.file).with_context(|| format!("cannot read {name}"))?;
     let mut trace = Trace::read(&bytes).map_err(|error| anyhow!("{name}: {error}"))?;
     crate::sites::shorten_kernels(&mut trace);
@@ -63,10 +64,6 @@ pub fn summary(trace: &Trace) -> String {
     totals(trace, &check_trace(trace))
 }
 
-fn plural(n: usize, one: &str) -> String {
-    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
-}
-
 /// Graphs that are listed one by one.
 const LISTED: usize = 8;
 
@@ -76,10 +73,10 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
     let launches: u64 = traced.launches.iter().sum();
     let mut out = format!(
         "{}, {} failed; {} with {}, launched {launches} times",
-        plural(traced.captures, "capture"),
+        count(traced.captures, "capture"),
         traced.failed,
-        plural(graphs.len(), "graph"),
-        plural(nodes, "node"),
+        count(graphs.len(), "graph"),
+        count(nodes, "node"),
     );
     let mut add = |text: String| out.write_str(&text).expect("a String takes everything");
     if graphs.len() > 1 {
@@ -87,11 +84,11 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
             let name = graph.name.map_or("?", |name| trace.script.names.graph_name(name));
             add(format!(
                 "\n  {name}: {}, launched {launches} times",
-                plural(graph.nodes.len(), "node")
+                count(graph.nodes.len(), "node")
             ));
         }
         if let Some(more @ 1..) = graphs.len().checked_sub(LISTED) {
-            add(format!("\n  and {}", plural(more, "more graph")));
+            add(format!("\n  and {}", count(more, "more graph")));
         }
     }
     if traced.other_launches > 0 {
@@ -99,7 +96,7 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
         add(format!("\ngraphs that were not captured are launched {launches} times"));
     }
     if let [first, ..] = trace.drawings.as_slice() {
-        let drawn = plural(trace.drawings.len(), "graph");
+        let drawn = count(trace.drawings.len(), "graph");
         add(format!("\n{drawn} drawn when instantiated, the first as {}", harmless(&first.1)));
     }
     let passed: u64 = trace.passed_over.iter().map(|(_, calls)| calls).sum();
@@ -114,7 +111,7 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
         ));
     }
     if traced.skipped > 0 {
-        add(format!("\n{} could not be interpreted", plural(traced.skipped, "call")));
+        add(format!("\n{} could not be interpreted", count(traced.skipped, "call")));
     }
     match trace.stop {
         Some(Stop::Ended) => {}

@@ -11,15 +11,37 @@ use phonograph::graph::{ComputeGraph, from_dot, from_json};
 /// The most bytes that are read of a file, after decompression. A gzip file of a few kilobytes can hold terabytes.
 const MAX_BYTES: u64 = 1 << 30;
 
+/// Whether a path stands for standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// What messages call a file.
+pub fn shown(path: &Path) -> String {
+    if is_stdin(path) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
 /// Reads a graph file; `-` is standard input.
 pub fn graph(path: &Path) -> Result<ComputeGraph> {
-    let bytes = bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&bytes).with_context(|| format!("{} is no graph", path.display()))
+    let bytes = bytes(path).with_context(|| format!("cannot read {}", shown(path)))?;
+    parse(&bytes).with_context(|| format!("{} is no graph", shown(path)))
+}
+
+/// Refuses an output that is one of these files: writing it would destroy what somebody meant to keep.
+pub fn keep<'a>(files: impl IntoIterator<Item = &'a Path>, output: Option<&Path>) -> Result<()> {
+    // What does not exist is overwritten by nothing; that it cannot be read, others tell.
+    let Some((output, at)) = output.and_then(|path| Some((path, path.canonicalize().ok()?))) else {
+        return Ok(());
+    };
+    if files.into_iter().any(|file| file.canonicalize().is_ok_and(|file| file == at)) {
+        bail!("{} would be overwritten; name another file to write to", output.display());
+    }
+    Ok(())
 }
 
 /// The bytes of a file, decompressed.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
-    let mut file: Box<dyn Read> = if path == Path::new("-") {
+    let mut file: Box<dyn Read> = if is_stdin(path) {
         Box::new(io::stdin().lock())
     } else {
         let file = File::open(path)?;

@@ -34,11 +34,14 @@ use phonograph::report::terminal::{WIDTH, ascii};
 
 /// Record GPU work once, replay it many times: look at task graphs, plan them, replay them.
 #[derive(Parser)]
-#[command(name = "phonograph", version, arg_required_else_help = true)]
+#[command(name = "phonograph", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXIT_CODES: &str = "Exit codes: 0 if all is well; 1 if the answer is no: a replay, a call or an update failed; 2 for bad input or \
+use. `trace` ends with that of the program it ran.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -113,12 +116,26 @@ fn main() -> ExitCode {
         Ok(Answer::Exit(code)) => ExitCode::from(code),
         Err(error) => {
             // Nothing is left to report to if standard error itself is gone.
-            if writeln!(io::stderr(), "error: {error:#}").is_err() {
+            if writeln!(io::stderr(), "error: {}", harmless(&causes(&error))).is_err() {
                 return ExitCode::from(3);
             }
             ExitCode::from(2)
         }
     }
+}
+
+/// An error and its causes, without those that the one before them tells.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    text
 }
 
 /// Writes to standard output: to a terminal without Unicode what it can show. A reader that has seen enough and closed
@@ -195,8 +212,10 @@ fn progress(steps: u64, what: &'static str) -> indicatif::ProgressBar {
 
 /// The name to show for a file: its own, without the folders.
 fn title(path: &Path) -> String {
-    path.file_name()
-        .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+    match path.file_name() {
+        Some(name) if !input::is_stdin(path) => name.to_string_lossy().into_owned(),
+        _ => input::shown(path),
+    }
 }
 
 /// The file argument that all commands on graphs share.

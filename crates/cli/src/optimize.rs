@@ -39,6 +39,10 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Answer> {
     let write = format_of(&args.output)?;
+    if args.html.as_ref() == Some(&args.output) {
+        bail!("{} cannot hold both the graph and the page", args.output.display());
+    }
+    input::keep([args.input.file.as_path(), &args.output], args.html.as_deref())?;
     let graph = input::graph(&args.input.file)?;
     let passes = match args.passes.as_slice() {
         [] => Pass::of_level(args.level),

@@ -11,12 +11,13 @@ use phonograph::plan::memory::{self, BoundKind, MemoryReport};
 use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation};
 use phonograph::plan::streams::{StreamLimit, Synchronisations};
 use phonograph::report::html as page;
+use phonograph::report::text::count;
 use serde_json::json;
 
 use crate::costs::Source;
 use crate::planning::{Planned, schedule_of};
 use crate::view::page::Look;
-use crate::{Answer, GraphFile, deliver, input, title};
+use crate::{Answer, GraphFile, deliver, harmless, input, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -81,6 +82,8 @@ struct Report<'a> {
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
+    let read = [Some(&args.input.file), args.costs.as_ref()].into_iter().flatten();
+    input::keep(read.map(PathBuf::as_path), args.output.as_deref())?;
     let graph = input::graph(&args.input.file)?;
     let title = title(&args.input.file);
     let costs = args.costs.as_ref().map(|path| Source::read(path, &graph)).transpose()?;
@@ -107,8 +110,8 @@ pub fn run(args: &Args) -> Result<Answer> {
         };
         match () {
             () if json => format!("{:#}\n", report.json()),
-            () if steps => report.text() + &planned.plan.to_string(),
-            () => report.text(),
+            () if steps => harmless(&(report.text() + &planned.plan.to_string())),
+            () => harmless(&report.text()),
         }
     };
     deliver(text.as_bytes(), args.output.as_deref())?;
@@ -165,20 +168,17 @@ impl Report<'_> {
 
     fn text(&self) -> String {
         let Self { title, graph, plan, schedule, run, .. } = self;
-        let counted = |count: usize, what: &str| {
-            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-        };
         let mut text = format!(
             "{title}: {} on {}, proved by the checker\n",
-            counted(graph.node_count(), "node"),
-            counted(schedule.streams as usize, "stream"),
+            count(graph.node_count(), "node"),
+            count(schedule.streams as usize, "stream"),
         );
         let mut line = |name: &str, value: String| {
             writeln!(text, "  {name:<16} {value}").expect("a String takes all");
         };
         line("nodes a stream", listed(&nodes_per_stream(schedule)));
         let (waits, events) = (schedule.wait_count(), plan.event_count);
-        line("waits", format!("{waits} on {}", counted(events, "event")));
+        line("waits", format!("{waits} on {}", count(events, "event")));
         if let Some(counts) = self.synchronisations {
             let Synchronisations { greedy, greedy_reduced, optimal, .. } = counts;
             line(
@@ -204,14 +204,14 @@ impl Report<'_> {
                 format!(
                     "instead of {} B, for {} in the graph and a critical path of {}, not {}",
                     price.bytes_before,
-                    counted(schedule.reuse.len(), "edge"),
+                    count(schedule.reuse.len(), "edge"),
                     time(price.after),
                     time(price.before)
                 ),
             );
         }
         let (original, fused) = (plan.kernel_count_original, plan.kernel_count_fused);
-        line("launches", format!("{fused} of {}", counted(original, "kernel")));
+        line("launches", format!("{fused} of {}", count(original, "kernel")));
         let costs = match self.costs {
             Some(_) => "from the costs given".to_owned(),
             None => format!("if every node takes {}", time(ASSUMED_NODE_NS)),

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use phonograph::plan::memory::{Budget, NamedLifetimes, from_csv, place, prove};
+use phonograph::report::text::count;
 use serde_json::{Map, Value, json};
 
 use crate::{Answer, input, print, print_json, title};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Lifetimes: CSV with the columns id, lower, upper and size, plain or gzip; `-` for standard input.
+    /// Lifetimes: CSV with a header that names the columns id, lower, upper and size, plain or gzip; `-` for standard input. A buffer of
+    /// `size` bytes lives from time `lower` until before `upper`.
     file: PathBuf,
     /// Bytes that are enough: the search ends at the first placement within them, and exits with 1 if it finds none.
     #[arg(long)]
@@ -34,9 +36,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 pub fn run(args: &Args) -> Result<Answer> {
     let path = &args.file;
-    let bytes = input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes =
+        input::bytes(path).with_context(|| format!("cannot read {}", input::shown(path)))?;
     let NamedLifetimes { ids, lifetimes } =
-        from_csv(&bytes).map_err(|error| anyhow::anyhow!("{}:{error}", path.display()))?;
+        from_csv(&bytes).map_err(|error| anyhow::anyhow!("{}:{error}", input::shown(path)))?;
     let start = Instant::now();
     let until = start + Duration::from_secs_f64(args.budget);
     let mut stop = || Instant::now() >= until;
@@ -61,7 +64,8 @@ pub fn run(args: &Args) -> Result<Answer> {
             "offsets": offsets,
         }))?;
     } else {
-        let mut text = format!("{}: {} buffers, placement proved\n", title(path), lifetimes.len());
+        let mut text =
+            format!("{}: {}, placement proved\n", title(path), count(lifetimes.len(), "buffer"));
         let mut line = |name: &str, value: String| text += &format!("  {name:<16} {value}\n");
         line("peak", format!("{} B", placement.peak));
         line("lower bound", format!("{} B", placement.lower_bound));
@@ -73,7 +77,7 @@ pub fn run(args: &Args) -> Result<Answer> {
             "complete",
             match placement.complete {
                 true => "yes".to_owned(),
-                false => "no, the budget ran out".to_owned(),
+                false => "no, a lower peak is not ruled out".to_owned(),
             },
         );
         print(text.as_bytes())?;

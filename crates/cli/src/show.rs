@@ -53,6 +53,8 @@ struct Form {
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
+    let read = [Some(&args.input.file), args.costs.as_ref()].into_iter().flatten();
+    input::keep(read.map(PathBuf::as_path), args.output.as_deref())?;
     let graph = input::graph(&args.input.file)?;
     let title = title(&args.input.file);
     let output = args.output.as_deref();

@@ -3,14 +3,14 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
-use phonograph::trace::live::Trace;
+use anyhow::{Context, Result, bail, ensure};
+use phonograph::trace::live::{MAGIC, Trace};
 
 use crate::explain::summary;
 use crate::{Answer, input};
@@ -51,6 +51,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
     let file = std::path::absolute(&args.output)?;
     for old in files(&file)? {
+        refuse_other_files(&old)?;
         fs::remove_file(&old).with_context(|| format!("cannot replace {}", old.display()))?;
     }
     let [program, rest @ ..] = &args.command[..] else { bail!("there is no program to run") };
@@ -80,8 +81,26 @@ fn library() -> Result<PathBuf> {
     match env::var_os(NAMED).map(PathBuf::from) {
         Some(named) if named.is_file() => Ok(std::path::absolute(named)?),
         Some(named) => bail!("{NAMED} names {}, which is no file", named.display()),
-        None => bail!("{} is not there; set {NAMED} to the path of {LIBRARY}", beside.display()),
+        None => bail!(
+            "{} is not there; build it (`cargo build --release -p phonograph-inject`) and put it there, or set {NAMED} to its path",
+            beside.display()
+        ),
     }
+}
+
+/// Only traces, and files of nothing, make way for a new one: a program named in the wrong place is not removed.
+fn refuse_other_files(old: &Path) -> Result<()> {
+    let mut start = Vec::with_capacity(MAGIC.len());
+    let file = fs::File::open(old).with_context(|| format!("cannot read {}", old.display()))?;
+    file.take(MAGIC.len() as u64)
+        .read_to_end(&mut start)
+        .with_context(|| format!("cannot replace {}", old.display()))?;
+    ensure!(
+        start.is_empty() || start == MAGIC,
+        "{} is there and no trace, so it is not replaced; name another file with --output",
+        old.display()
+    );
+    Ok(())
 }
 
 /// The traces at a path: that file, and those of other processes beside it.

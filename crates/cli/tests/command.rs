@@ -26,6 +26,20 @@ fn on_file(contents: &[u8], command: &str, rest: &[&str]) -> Output {
     phonograph(&args)
 }
 
+/// Runs the command on these bytes on standard input.
+fn on_stdin(contents: &[u8], command: &str, rest: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_phonograph"))
+        .args([command, "-"])
+        .args(rest)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(contents).unwrap();
+    child.wait_with_output().unwrap()
+}
+
 const AXPY: &str = r#"{
   "phonograph": 1,
   "graph": {
@@ -93,6 +107,52 @@ fn show_tells_the_data_flow_of_a_graph_that_was_watched() {
     let dot = stdout(&on_file(OBSERVED.as_bytes(), "show", &["--dot"]));
     let expected = "observed=\"read block 0 0..64; both block 2 0..32\" trials=9";
     assert!(dot.contains(expected), "{dot}");
+}
+
+/// The drawing of a graph that was watched: each box says which kernel it reads what from, arrows are the data flow alone.
+#[test]
+fn drawings_tell_the_data_flow_of_a_graph_that_was_watched() {
+    let read =
+        |bytes, block, whom| format!("{bytes} B of b{block} (block {block}, external) from {whom}");
+    let reads = [
+        ("relu", vec![read(64, 0, "outside")]),
+        ("tanh", vec![read(64, 0, "outside"), read(32, 2, "outside")]),
+        ("add", vec![read(64, 1, "n0 relu"), read(64, 2, "n1 tanh")]),
+    ];
+    let svg = stdout(&on_file(OBSERVED.as_bytes(), "show", &["--svg"]));
+    for (name, expected) in &reads {
+        let tips = svg.split("<title>").skip(1).map(|rest| rest.split_once("</title>").unwrap().0);
+        let tip = tips.filter(|tip| tip.lines().next() == Some(*name)).collect::<Vec<_>>();
+        let [tip] = tip[..] else { panic!("{} boxes of {name} in {svg}", tip.len()) };
+        let said: Vec<&str> = tip.lines().filter_map(|l| l.strip_prefix("reads: ")).collect();
+        assert_eq!(said, *expected, "{name} in the SVG");
+    }
+    let page = stdout(&on_file(OBSERVED.as_bytes(), "show", &["--html"]));
+    let data = page.split("<script type=\"application/json\" id=\"data\">").nth(1);
+    let data =
+        data.and_then(|rest| rest.split_once("</script>")).unwrap_or_else(|| panic!("{page}"));
+    let data: serde_json::Value = serde_json::from_str(data.0).unwrap();
+    let text = |at: &serde_json::Value| &data["strings"][at.as_u64().unwrap() as usize];
+    let graph = &data["pages"][0]["tabs"][0]["groups"][0];
+    let nodes = graph["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), reads.len());
+    for (node, (name, expected)) in nodes.iter().zip(&reads) {
+        assert_eq!(text(&node["label"]), name);
+        let facts = node["facts"].as_array().unwrap().iter();
+        let said: Vec<_> = facts
+            .filter(|f| text(&f[0]) == "reads")
+            .map(|f| text(&f[1]).as_str().unwrap())
+            .collect();
+        assert_eq!(said, *expected, "{name} in the page");
+    }
+    let arrows: Vec<_> = graph["edges"].as_array().unwrap().iter().collect();
+    let why: Vec<_> = arrows.iter().map(|e| (e[0].as_u64(), e[1].as_u64(), text(&e[5]))).collect();
+    let reads = |block| format!("the second reads {block}, which the first writes");
+    let expected = ["block 1", "block 2"].map(reads);
+    assert_eq!(why.len(), 2, "{why:?}");
+    for (at, (from, to, said)) in why.into_iter().enumerate() {
+        assert_eq!((from, to, said), (Some(at as u64), Some(2), &expected[at].clone().into()));
+    }
 }
 
 #[test]
@@ -360,8 +420,16 @@ fn bad_input_is_named_and_answered_with_2() {
         (on_file(b"\x1f\x8bnot gzip", "show", &[]), &["cannot read"]),
         (on_file(AXPY.as_bytes(), "run", &["--set", "b=1"]), &["no slot named `b`; it has: a"]),
         (on_file(AXPY.as_bytes(), "run", &["--set", "a=x"]), &["`f32 x` is not a value"]),
-        (on_file(AXPY.as_bytes(), "run", &["--data", "z=f"]), &["no external buffer named `z`"]),
-        (phonograph(&["run", foreign]), &["n0", "no kernel is registered"]),
+        (
+            on_file(AXPY.as_bytes(), "run", &["--data", "z=f"]),
+            &["no external buffer named `z`; it has: x, y"],
+        ),
+        (
+            on_file(AXPY.as_bytes(), "run", &["--data", "x"]),
+            &["`x` is not of the form buffer=file"],
+        ),
+        (phonograph(&["run", foreign]), &["n0", "of which the file has only the name"]),
+        (on_stdin(b"", "show", &[]), &["standard input is no graph: it is empty"]),
         (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
         (phonograph(&["run", foreign, "--backend", "vulkan"]), &["invalid value 'vulkan'"]),
         (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),
@@ -397,6 +465,52 @@ fn a_failed_replay_is_answered_with_1() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(stdout(&output).contains("node n0 (pick): row number 9"), "{output:?}");
     assert_eq!(on_file(gather.as_bytes(), "run", &[]).status.code(), Some(0));
+}
+
+/// What a command answers that is to write to a file that it reads; whatever it says, that file stays as it was.
+fn written_over(command: &[&str], contents: &str) -> String {
+    let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+    file.write_all(contents.as_bytes()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let args: Vec<&str> =
+        command.iter().map(|&arg| if arg == "FILE" { path } else { arg }).collect();
+    let output = phonograph(&args);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), contents, "{command:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn what_is_read_is_not_written_over() {
+    for command in [
+        ["show", "FILE", "--svg", "-o", "FILE"].as_slice(),
+        &["plan", "FILE", "--html", "-o", "FILE"],
+        &["run", "FILE", "--profile", "FILE"],
+        &["optimize", "FILE", "/dev/null/out.json", "--html", "FILE"],
+    ] {
+        let error = written_over(command, AXPY);
+        assert!(error.contains("would be overwritten"), "{command:?}: {error}");
+    }
+    let error = written_over(&["optimize", "FILE", "out.json", "--html", "out.json"], AXPY);
+    assert!(error.contains("both the graph and the page"), "{error}");
+}
+
+#[test]
+fn nothing_in_a_file_reaches_the_terminal_as_a_command() {
+    let named = AXPY.replace("axpy", r"ax\u001b[31mpy").replace(r#""x""#, r#""x\u001b]0;x""#);
+    let folder = tempfile::tempdir().unwrap();
+    let optimized = folder.path().join("out.json");
+    for (command, rest, expected) in [
+        ("show", [].as_slice(), "1 node"),
+        ("plan", &["--steps"], "ax"),
+        ("run", &[], "1 replay"),
+        ("run", &["--data", "q=f"], "named `q`"),
+        ("optimize", &[optimized.to_str().unwrap()], "fuse"),
+    ] {
+        let output = on_file(named.as_bytes(), command, rest);
+        let said = stdout(&output) + str::from_utf8(&output.stderr).unwrap();
+        assert!(said.contains(expected) && !said.contains('\u{1b}'), "{command}: {said:?}");
+    }
 }
 
 #[test]

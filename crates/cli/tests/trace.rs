@@ -130,6 +130,15 @@ fn what_is_no_trace_is_an_error() {
         "empty: this is no trace of a program: it does not begin with `phonotrc`",
     );
     check(&["explain", "none"], "cannot read none: No such file or directory (os error 2)");
+    std::fs::write(folder.path().join("train.py"), "print(1)").unwrap();
+    check(
+        &["trace", "-o", "train.py", "--", "./none"],
+        &format!(
+            "{} is there and no trace, so it is not replaced; name another file with --output",
+            folder.path().canonicalize().unwrap().join("train.py").display()
+        ),
+    );
+    assert_eq!(std::fs::read(folder.path().join("train.py")).unwrap(), b"print(1)");
     check(&["trace", "--", "./none"], "cannot run ./none: No such file or directory (os error 2)");
 }
 

@@ -3,6 +3,9 @@
 //! Operations are written down lazily ([`DeviceOp`]); `.sync()` and `.await` execute them, [`CapturedGraph`] captures them
 //! for replays that cost one call. What was captured is a graph as plain data, which is checked, planned and drawn.
 //!
+//! The [`tutorial`] begins here: three pages from the first operation to graphs for many shapes. Everything runs on the CPU;
+//! the features `cuda` and `wgpu` bring GPUs, where `Device::cuda` and `Device::wgpu` take the place of [`Device::cpu`].
+//!
 //! ```
 //! use phonograph::prelude::*;
 //!

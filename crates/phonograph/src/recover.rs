@@ -5,24 +5,26 @@
 //!
 //! What each node reads and writes is found by watching memory ([`plan::recover`](crate::plan::recover), which says what
 //! is assumed). The order that this asks for is tried as it is and on fewer streams, since too many branches lose, and with
-//! nodes made in several orders; all are timed, a few of the fastest more often. The fastest that gives the captured order's
-//! bytes on fresh inputs is kept, the captured order if none is faster.
+//! nodes made in several orders; from the fastest of these, small changes are searched, each by measurement. The fastest that
+//! gives the captured order's bytes on fresh inputs is kept, the captured order if none is faster.
 
+mod choose;
 mod layout;
+mod search;
 mod told;
 
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
-use std::time::Instant;
+use std::time::Duration;
 
-use phonograph_cuda::{Arranged, Diversion, DriverError, Memory, Saved, Watch, WatchError};
+use phonograph_cuda::{Diversion, DriverError, Memory, Saved, Watch, WatchError};
 use phonograph_graph::{ComputeGraph, GraphError, NodeId};
 use phonograph_plan::PlanError;
-use phonograph_plan::recover::{
-    BlockId, Change, Diverted, Limits, Progress, Recovered, Subject, Verdict,
-};
+use phonograph_plan::recover::{BlockId, Change, Diverted, Limits, Progress, Recovered, Subject};
 
 pub use layout::Making;
-use layout::{Capped, depth};
+use layout::depth;
+pub use search::SEED;
 
 /// What is to be tried.
 #[derive(Clone, Debug)]
@@ -33,16 +35,23 @@ pub struct Options {
     pub inputs: u32,
     /// Caps on how many nodes run side by side, beside none.
     pub caps: Vec<u32>,
+    /// How long better layouts than the planned ones are searched for.
+    pub search: Duration,
     /// The first of the blocks at whose contents nobody looks after a replay; they may be filled with zeros, and nodes may
     /// get copies of their own. Which blocks follow one another is the caller's to choose.
     pub scratch_from: usize,
+    /// Nodes that keep their place among all others, and are run on nothing but what captured order gives them: such as
+    /// wait for what they find in memory. By number in [`Watch::imported`], which is how errors name them.
+    pub excluded: Vec<NodeId>,
 }
 
 impl Default for Options {
-    /// The default limits, 20 inputs, caps of 2, 3, 4, 6, 8 and 16, no scratch memory.
+    /// The default limits, 20 inputs, caps of 2, 3, 4, 6, 8 and 16, a search of 1.5 s, no scratch memory, none excluded.
     fn default() -> Self {
         let caps = vec![2, 3, 4, 6, 8, 16];
-        Self { limits: Limits::default(), inputs: 20, caps, scratch_from: usize::MAX }
+        let search = Duration::from_millis(1500);
+        let (limits, excluded) = (Limits::default(), Vec::new());
+        Self { limits, inputs: 20, caps, search, scratch_from: usize::MAX, excluded }
     }
 }
 
@@ -78,6 +87,8 @@ pub struct Tried {
     pub cap: Option<u32>,
     /// In which order its nodes were made.
     pub making: Making,
+    /// How many changes the search has made to it.
+    pub changes: u32,
     /// Edges.
     pub edges: usize,
     /// Nodes on the longest path.
@@ -100,8 +111,10 @@ pub struct Report {
     pub captured_depth: usize,
     /// Microseconds of a replay as captured, the median.
     pub captured_micros: f64,
-    /// The orders that were tried.
+    /// The orders that were tried, those aside that the search has left again.
     pub tried: Vec<Tried>,
+    /// Layouts that the search has tried.
+    pub searched: u32,
     /// Which of them the graph has now; `None` if it is as it was.
     pub chosen: Option<usize>,
     /// Inputs on which the chosen order gave the captured order's bytes.
@@ -142,7 +155,8 @@ pub fn recover(
         .map(|&node| watch.named(node))
         .map(|named| named.into_iter().map(|(at, offset)| (BlockId(at as u32), offset)).collect())
         .collect();
-    let mut bench = Watched { watch, order, give, scratch, named };
+    let excluded = options.excluded.iter().copied().collect();
+    let mut bench = Watched { watch, order, give, scratch, named, excluded };
     let recovered = phonograph_plan::recover::recover(&mut bench, options.limits, progress)?;
     let sizes: Vec<u64> = bench.watch.blocks().iter().map(|block| block.bytes).collect();
     let graph = told::told(bench.watch.imported().graph(), &bench.order, &recovered, &sizes)?;
@@ -152,12 +166,13 @@ pub fn recover(
         captured_depth,
         captured_micros: 0.0,
         tried: Vec::new(),
+        searched: 0,
         chosen: None,
         inputs: options.inputs,
         workspaces: Vec::new(),
     };
     let original = bench.save_all()?;
-    let found = bench.compare(before, options, &mut report);
+    let found = bench.choose(before, options, &mut report);
     let restored = bench.restore_all(&original);
     let best = found?;
     restored?;
@@ -179,6 +194,7 @@ struct Watched<'a> {
     scratch: Range<usize>,
     /// By node: what its parameters seem to name.
     named: Vec<Vec<(BlockId, u64)>>,
+    excluded: BTreeSet<NodeId>,
 }
 
 fn place(block: BlockId) -> usize {
@@ -213,8 +229,27 @@ impl Subject for Watched<'_> {
         self.named[node.index()].clone()
     }
 
+    fn is_excluded(&self, node: NodeId) -> bool {
+        self.excluded.contains(&self.order[node.index()])
+    }
+
     fn is_scratch(&self, block: BlockId) -> bool {
         self.scratch.contains(&place(block))
+    }
+
+    fn cut(&mut self, borders: &[(BlockId, u64)]) {
+        let borders: Vec<_> = borders.iter().map(|&(block, at)| (place(block), at)).collect();
+        // New numbers for what lies behind.
+        let new = |block: usize| block + borders.iter().filter(|(cut, _)| *cut < block).count();
+        self.scratch = new(self.scratch.start)..new(self.scratch.end);
+        for named in &mut self.named {
+            let all = named.iter().flat_map(|&(block, offset)| {
+                let pieces = new(place(block))..new(place(block) + 1);
+                pieces.map(move |piece| (BlockId(piece as u32), offset))
+            });
+            *named = all.collect();
+        }
+        self.watch.cut(&borders);
     }
 
     fn give(&mut self, sample: u32) -> Result<(), RecoverError> {
@@ -263,14 +298,6 @@ impl Subject for Watched<'_> {
 
 type Edges = Vec<(NodeId, NodeId)>;
 
-/// An order that can be launched.
-struct Candidate {
-    tried: Tried,
-    nodes: Vec<NodeId>,
-    edges: Edges,
-    arranged: Arranged,
-}
-
 impl Watched<'_> {
     fn all(&self) -> Vec<BlockId> {
         (0..self.blocks()).map(BlockId).collect()
@@ -284,149 +311,4 @@ impl Watched<'_> {
         let copies: Vec<_> = (0..).map(BlockId).zip(saved).collect();
         self.restore(&copies)
     }
-
-    /// Times the recovered order in all layouts. The fastest that is right and faster than the captured one.
-    fn compare(
-        &mut self,
-        mut before: Arranged,
-        options: &Options,
-        report: &mut Report,
-    ) -> Result<Option<(usize, Vec<NodeId>, Edges)>, RecoverError> {
-        let mut candidates = match report.recovered.verdict {
-            Verdict::Verified { .. } => self.candidates(options, &report.recovered)?,
-            _ => Vec::new(),
-        };
-        report.captured_micros = self.time(&mut before, &mut candidates, ROUNDS)?;
-        candidates.sort_by(|a, b| a.tried.micros.total_cmp(&b.tried.micros));
-        let finalists = candidates.len().min(FINALISTS);
-        report.captured_micros =
-            self.time(&mut before, &mut candidates[..finalists], FINAL_ROUNDS)?;
-        candidates[..finalists].sort_by(|a, b| a.tried.micros.total_cmp(&b.tried.micros));
-        let mut best = None;
-        for (at, candidate) in candidates.iter_mut().take(finalists).enumerate() {
-            if candidate.tried.micros >= report.captured_micros * GAIN {
-                break;
-            }
-            let right = self.agrees(&mut before, &mut candidate.arranged, options)?;
-            candidate.tried.right = Some(right);
-            if right {
-                best = Some(at);
-                break;
-            }
-        }
-        let best = best.map(|at| {
-            let Candidate { nodes, edges, .. } = &candidates[at];
-            (at, nodes.clone(), edges.clone())
-        });
-        report.tried = candidates.into_iter().map(|candidate| candidate.tried).collect();
-        Ok(best)
-    }
-
-    /// The recovered order in all layouts.
-    fn candidates(
-        &mut self,
-        options: &Options,
-        recovered: &Recovered,
-    ) -> Result<Vec<Candidate>, RecoverError> {
-        let costs = self.costs()?;
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for cap in [None].into_iter().chain(options.caps.iter().copied().map(Some)) {
-            let capped = Capped::new(&recovered.graph, cap, &costs)?;
-            let captured = |node: NodeId| self.order[node.index()];
-            let edges: Edges = capped
-                .edges()
-                .into_iter()
-                .map(|(from, to)| (captured(from), captured(to)))
-                .collect();
-            for making in Making::ALL {
-                let nodes: Vec<NodeId> = capped.making(making).into_iter().map(captured).collect();
-                if candidates.iter().any(|known| (&known.nodes, &known.edges) == (&nodes, &edges)) {
-                    continue;
-                }
-                let arranged = self.watch.arrange(&nodes, &edges)?;
-                let (count, depth) = (edges.len(), capped.depth());
-                let tried = Tried { cap, making, edges: count, depth, micros: 0.0, right: None };
-                let edges = edges.clone();
-                candidates.push(Candidate { tried, nodes, edges, arranged });
-            }
-        }
-        Ok(candidates)
-    }
-
-    /// Times all in turns: the median of the captured order, and those of the others in their rows.
-    fn time(
-        &mut self,
-        before: &mut Arranged,
-        candidates: &mut [Candidate],
-        rounds: usize,
-    ) -> Result<f64, RecoverError> {
-        let mut times = vec![Vec::new(); candidates.len() + 1];
-        for _ in 0..rounds {
-            let all = candidates.iter_mut().map(|candidate| &mut candidate.arranged);
-            for (times, arranged) in times.iter_mut().zip([&mut *before].into_iter().chain(all)) {
-                let start = Instant::now();
-                self.watch.replay(arranged)?;
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-        }
-        let mut medians = times.into_iter().map(median);
-        let captured = medians.next().unwrap_or_default();
-        for (candidate, micros) in candidates.iter_mut().zip(medians) {
-            candidate.tried.micros = micros;
-        }
-        Ok(captured)
-    }
-
-    /// Nanoseconds of each node alone, launch and wait included.
-    fn costs(&mut self) -> Result<Vec<u64>, RecoverError> {
-        let mut costs = Vec::with_capacity(self.order.len());
-        for node in (0..self.nodes()).map(NodeId) {
-            self.watch.wait()?;
-            let start = Instant::now();
-            self.run(node)?;
-            self.watch.wait()?;
-            costs.push(start.elapsed().as_nanos() as u64);
-        }
-        // What a launch costs is in all of them alike.
-        let least = costs.iter().copied().min().unwrap_or(0);
-        Ok(costs.into_iter().map(|cost| cost - least + 1000).collect())
-    }
-
-    /// Whether both leave the same bytes on fresh inputs, scratch memory and what was added aside.
-    fn agrees(
-        &mut self,
-        before: &mut Arranged,
-        after: &mut Arranged,
-        options: &Options,
-    ) -> Result<bool, RecoverError> {
-        let compared: Vec<BlockId> =
-            (0..self.scratch.start).map(|block| BlockId(block as u32)).collect();
-        let first = options.limits.samples.max(2).saturating_add(options.limits.rounds) + 1;
-        for sample in first..first.saturating_add(options.inputs) {
-            self.give(sample)?;
-            let start = self.save_all()?;
-            self.watch.replay(before)?;
-            let end = self.save(&compared)?;
-            self.restore_all(&start)?;
-            self.watch.replay(after)?;
-            let expected: Vec<_> = compared.iter().copied().zip(&end).collect();
-            if !self.changed(&expected)?.is_empty() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// Replays of each order that are timed, in turns; then those of the fastest few.
-const ROUNDS: usize = 15;
-const FINALISTS: usize = 6;
-const FINAL_ROUNDS: usize = 101;
-
-/// Of the captured order's time at most so much: less of a gain may be chance.
-const GAIN: f64 = 0.995;
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }

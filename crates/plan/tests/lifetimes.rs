@@ -214,6 +214,12 @@ fn columns_may_come_in_any_order() {
 }
 
 #[test]
+fn a_mark_of_utf_8_before_the_header_is_passed_over() {
+    let read = from_csv("\u{feff}id,lower,upper,size\nx,-1,3,7\n".as_bytes()).unwrap();
+    assert_eq!(read.lifetimes.as_slice(), &[live(-1, 3, 7)][..]);
+}
+
+#[test]
 fn any_bytes_are_read_or_refused() {
     arbtest(|u| {
         let mut text = b"id,lower,upper,size\n".to_vec();

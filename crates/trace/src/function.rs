@@ -26,7 +26,7 @@ functions! {
     StreamWaitEvent StreamAddCallback StreamBeginCapture StreamBeginCaptureToGraph ThreadExchangeStreamCaptureMode
     StreamEndCapture StreamIsCapturing StreamGetCaptureInfo StreamUpdateCaptureDependencies StreamAttachMemAsync StreamQuery
     StreamSynchronize StreamCopyAttributes StreamGetAttribute StreamSetAttribute StreamWaitValue32 StreamWaitValue64
-    StreamWriteValue32 StreamWriteValue64 StreamBatchMemOp
+    StreamWriteValue32 StreamWriteValue64 StreamBatchMemOp StreamGetGreenCtx
     // Events.
     EventCreate EventRecord EventRecordWithFlags EventQuery EventSynchronize EventDestroy EventElapsedTime
     // Memory.
@@ -38,22 +38,23 @@ functions! {
     MemcpyBatchAsync Memcpy3DBatchAsync MemsetD8 MemsetD16 MemsetD32 MemsetD2D8 MemsetD2D16 MemsetD2D32 MemsetD8Async
     MemsetD16Async MemsetD32Async MemsetD2D8Async MemsetD2D16Async MemsetD2D32Async ArrayCreate ArrayGetDescriptor
     ArrayGetSparseProperties ArrayGetMemoryRequirements ArrayGetPlane ArrayDestroy Array3DCreate Array3DGetDescriptor
-    MipmappedArrayCreate MipmappedArrayGetLevel MipmappedArrayDestroy MemGetHandleForAddressRange MemAddressReserve
+    MipmappedArrayCreate MipmappedArrayGetLevel MipmappedArrayGetMemoryRequirements MipmappedArrayGetSparseProperties MipmappedArrayDestroy MemGetHandleForAddressRange MemAddressReserve
     MemAddressFree MemCreate MemRelease MemMap MemMapArrayAsync MemUnmap MemSetAccess MemGetAccess MemExportToShareableHandle
     MemImportFromShareableHandle MemGetAllocationGranularity MemGetAllocationPropertiesFromHandle MemRetainAllocationHandle
     MemAllocAsync MemAllocFromPoolAsync MemFreeAsync MemPoolCreate MemPoolDestroy MemPoolTrimTo MemPoolSetAttribute
     MemPoolGetAttribute MemPoolSetAccess MemPoolGetAccess MemPoolExportToShareableHandle MemPoolImportFromShareableHandle
     MemPoolExportPointer MemPoolImportPointer DeviceGetDefaultMemPool DeviceGetMemPool DeviceSetMemPool PointerGetAttribute
     PointerGetAttributes PointerSetAttribute MemPrefetchAsync MemPrefetchBatchAsync MemDiscardBatchAsync MemAdvise
-    MemRangeGetAttribute MemRangeGetAttributes
+    MemRangeGetAttribute MemRangeGetAttributes MemGetDefaultMemPool MemGetMemPool MemSetMemPool MemDiscardAndPrefetchBatchAsync
+    MemBatchDecompressAsync
     // Modules and libraries.
     ModuleLoad ModuleLoadData ModuleLoadDataEx ModuleLoadFatBinary ModuleUnload ModuleGetLoadingMode ModuleGetFunction
     ModuleGetFunctionCount ModuleEnumerateFunctions ModuleGetGlobal LinkCreate LinkAddData LinkAddFile LinkComplete LinkDestroy
     LibraryLoadData LibraryLoadFromFile LibraryUnload LibraryGetKernel LibraryGetKernelCount LibraryEnumerateKernels
     LibraryGetModule LibraryGetGlobal LibraryGetManaged LibraryGetUnifiedFunction KernelGetFunction KernelGetLibrary
-    KernelGetAttribute KernelSetAttribute KernelSetCacheConfig KernelGetName KernelGetParamInfo
+    KernelGetAttribute KernelSetAttribute KernelSetCacheConfig KernelGetName KernelGetParamInfo ModuleGetTexRef ModuleGetSurfRef
     // Execution and occupancy.
-    FuncGetAttribute FuncSetAttribute FuncSetCacheConfig FuncGetModule FuncGetName FuncGetParamInfo FuncIsLoaded FuncLoad
+    FuncGetAttribute FuncSetAttribute FuncSetCacheConfig FuncSetSharedMemConfig FuncGetModule FuncGetName FuncGetParamInfo FuncIsLoaded FuncLoad
     LaunchKernel LaunchKernelEx LaunchCooperativeKernel LaunchHostFunc OccupancyMaxActiveBlocksPerMultiprocessor
     OccupancyMaxActiveBlocksPerMultiprocessorWithFlags OccupancyMaxPotentialBlockSize OccupancyMaxPotentialBlockSizeWithFlags
     OccupancyAvailableDynamicSMemPerBlock OccupancyMaxPotentialClusterSize OccupancyMaxActiveClusters
@@ -66,7 +67,9 @@ functions! {
     GraphAddHostNode GraphHostNodeGetParams GraphHostNodeSetParams GraphAddChildGraphNode GraphChildGraphNodeGetGraph
     GraphAddEmptyNode GraphAddEventRecordNode GraphEventRecordNodeGetEvent GraphEventRecordNodeSetEvent GraphAddEventWaitNode
     GraphEventWaitNodeGetEvent GraphEventWaitNodeSetEvent GraphAddExternalSemaphoresSignalNode
-    GraphAddExternalSemaphoresWaitNode GraphAddBatchMemOpNode GraphBatchMemOpNodeGetParams GraphBatchMemOpNodeSetParams
+    GraphAddExternalSemaphoresWaitNode GraphExternalSemaphoresSignalNodeGetParams GraphExternalSemaphoresSignalNodeSetParams
+    GraphExternalSemaphoresWaitNodeGetParams GraphExternalSemaphoresWaitNodeSetParams
+    GraphExecExternalSemaphoresSignalNodeSetParams GraphExecExternalSemaphoresWaitNodeSetParams GraphAddBatchMemOpNode GraphBatchMemOpNodeGetParams GraphBatchMemOpNodeSetParams
     GraphAddMemAllocNode GraphMemAllocNodeGetParams GraphAddMemFreeNode GraphMemFreeNodeGetParams GraphConditionalHandleCreate
     GraphDebugDotPrint GraphInstantiate GraphInstantiateWithFlags GraphInstantiateWithParams GraphExecGetFlags GraphUpload
     GraphLaunch GraphExecDestroy GraphExecUpdate GraphExecNodeSetParams GraphExecKernelNodeSetParams
@@ -77,7 +80,9 @@ functions! {
     // Contexts.
     CtxCreate CtxDestroy CtxSynchronize CtxGetCurrent CtxSetCurrent CtxPushCurrent CtxPopCurrent CtxGetDevice CtxGetFlags CtxGetId
     CtxGetLimit CtxSetLimit CtxGetCacheConfig CtxSetCacheConfig CtxGetStreamPriorityRange CtxGetApiVersion
-    CtxResetPersistingL2Cache CtxRecordEvent CtxWaitEvent DevicePrimaryCtxRetain DevicePrimaryCtxRelease DevicePrimaryCtxReset
+    CtxResetPersistingL2Cache CtxRecordEvent CtxWaitEvent CtxSetFlags CtxGetExecAffinity CtxGetSharedMemConfig CtxSetSharedMemConfig
+    CtxEnablePeerAccess CtxDisablePeerAccess DevicePrimaryCtxRetain DevicePrimaryCtxRelease DevicePrimaryCtxReset
+    DevicePrimaryCtxGetState DevicePrimaryCtxSetFlags
 }
 
 const SUFFIXES: &[&str] = &["_ptsz", "_ptds", "_v2", "_v3", "_v4"];

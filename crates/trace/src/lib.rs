@@ -2,7 +2,7 @@
 //!
 //! In: the text of a script that a person wrote, or a recording of a real driver's answers. Out: [`Call`]s, the one form that
 //! everything downstream takes (the capture model, the diagnosis, a live recorder). Parsing is one pass, linear in the text, and
-//! bounded: see [`limits`].
+//! bounded: see [`limits`]. A [`script`] is for people to write; the [`words`] are those of recordings, too.
 //!
 //! ```
 //! use phonograph_trace::{Function, Script};
@@ -23,8 +23,8 @@ pub mod live;
 mod names;
 pub mod recording;
 mod result;
-mod script;
-mod words;
+pub mod script;
+pub mod words;
 
 pub use call::{Build, Call, ConditionalKind, Flags, Mode, Place, Port, Stream, StreamKind, Work};
 pub use function::Function;
@@ -32,4 +32,4 @@ pub use ids::{EventId, GraphId, MemoryId, NodeId, StreamId, ThreadId};
 pub use line::{OpError, SyntaxError};
 pub use names::{Names, Undeclared};
 pub use result::CuResult;
-pub use script::Script;
+pub use script::{SCRIPT_FORMAT, Script};

@@ -48,7 +48,7 @@ impl<Id: Copy + Eq + Hash> Table<Id> {
 
 /// A name that was used but never declared, with the declared name that is closest to it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{what} `{name}` is not declared{}", .closest.as_ref().map_or(String::new(), |c| format!("; did you mean `{c}`?")))]
+#[error("{what} `{name}` is not declared{}", hint(.what, .name, .closest.as_deref()))]
 pub struct Undeclared {
     /// Stream, event, thread, graph or node.
     pub what: &'static str,
@@ -56,6 +56,16 @@ pub struct Undeclared {
     pub name: String,
     /// A declared name that differs in at most two letters and half of them.
     pub closest: Option<String>,
+}
+
+fn hint(what: &str, name: &str, closest: Option<&str>) -> String {
+    match (closest, what) {
+        (Some(closest), _) => format!("; did you mean `{closest}`?"),
+        (None, "stream" | "event" | "thread" | "graph") if !name.is_empty() => {
+            format!("; a line `{what} {name}` before declares it")
+        }
+        _ => String::new(),
+    }
 }
 
 impl Names {

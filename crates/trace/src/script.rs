@@ -1,30 +1,16 @@
 //! The script: calls that a person writes by hand, one a line.
 //!
 //! ```text
-//! # a fork that is never joined
-//! stream main nonblocking
-//! stream side nonblocking
-//! event fork
-//! thread loader
-//!
-//! begin main global
-//! kernel main gemm reads a b writes c
-//! record fork main
-//! wait side fork
-//! kernel side relu reads c writes d
-//! @loader host_alloc staging
-//! end main as step
-//! launch main step
+#![doc = include_str!("script.txt")]
 //! ```
-//!
-//! `stream NAME… [blocking|nonblocking] [device N]`, `event NAME…`, `thread NAME…`, `graph NAME…` and `memory NAME… BYTES` declare.
-//! Streams are blocking unless said, as cuStreamCreate makes them; memory may be used undeclared, and is then of unknown size.
-//! Everything else is a call, in the words that the crate's `words` module lists. `#` begins a comment.
 
 use crate::limits::MAX_BYTES;
 use crate::line::{Line, OpError, SyntaxError};
 use crate::words;
 use crate::{Call, Names, Place, StreamKind};
+
+/// The form of a script, for people who write one.
+pub const SCRIPT_FORMAT: &str = include_str!("script.txt");
 
 /// A parsed script.
 #[derive(Clone, Debug)]
@@ -280,7 +266,10 @@ mod tests {
             ("add_edge g n m", "6:12: node `n` is not declared"),
             ("add_empty", "6:10: a graph is missing at the end of the line"),
             ("add_empty g as", "6:15: a name for the node is missing at the end of the line"),
-            ("cuEventQuery zz", "6:14: stream `zz` is not declared"),
+            (
+                "cuEventQuery zz",
+                "6:14: stream `zz` is not declared; a line `stream zz` before declares it",
+            ),
         ] {
             let error = Script::parse(&format!("{DECLARED}{line}\n")).expect_err(line);
             assert_eq!(error.to_string(), message, "{line}");

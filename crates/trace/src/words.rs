@@ -1,26 +1,6 @@
 //! A call in words: one line, the same in recordings and in scripts.
 //!
-//! | words | driver function |
-//! | --- | --- |
-//! | `begin S MODE`, `begin_into S MODE [G]`, `end S [as G]` | cuStreamBeginCapture, cuStreamBeginCaptureToGraph, cuStreamEndCapture |
-//! | `kernel S [NAME] …`, `memset S …`, `host S [NAME] …`, `callback S [NAME] …` | cuLaunchKernel, cuMemsetD8Async, cuLaunchHostFunc, cuStreamAddCallback |
-//! | `kernel_programmatic S [NAME] …` | cuLaunchKernelEx with programmatic stream serialisation |
-//! | `memcpy S dtod\|htod_pinned\|htod_pageable\|dtoh_pinned\|dtoh_pageable …` | the asynchronous copies |
-//! | `record E S`, `record_ext E S`, `wait S E`, `wait_ext S E` | cuEventRecordWithFlags, cuStreamWaitEvent; `_ext` with the external flag |
-//! | `sync S`, `query S`, `esync E`, `equery E`, `ctxsync` | the waits and queries |
-//! | `alloc [M]`, `free M`, `host_alloc [M]`, `host_free M`, `memcpy_sync …` | cuMemAlloc, cuMemFree, cuMemAllocHost, cuMemFreeHost, cuMemcpyDtoD |
-//! | `malloc_async S M`, `free_async S M` | cuMemAllocAsync, cuMemFreeAsync |
-//! | `instantiate [G]`, `launch S [G]`, `exec_destroy [G]`, `graph_destroy [G]` | cuGraphInstantiate, cuGraphLaunch, cuGraphExecDestroy, cuGraphDestroy |
-//! | `setdeps S T`, `adddeps S T` | cuStreamUpdateCaptureDependencies of S with the set of T |
-//! | `mode MODE` | cuThreadExchangeStreamCaptureMode |
-//! | `create_stream S`, `destroy_stream S`, `create_event E`, `destroy_event E` | as named |
-//! | `add_kernel G [NAME] …`, `add_memcpy G …`, `add_memset G …`, `add_host G [NAME] …`, `add_empty G`, `add_alloc G M`, `add_free G M`, `add_child G H`, each `[as N]` | cuGraphAddKernelNode, … |
-//! | `add_conditional G if\|while\|switch BODY… [as N]` | cuGraphAddNode; the bodies are new graphs |
-//! | `add_edge G N N [full\|programmatic\|launch_order]` | cuGraphAddDependencies |
-//! | `edges G`, `edges_data G` | cuGraphGetEdges without and with room for edge data |
-//! | `cuName [S] [E] [G] [MODE] [M] …` | any other function; memory only for those of memory |
-//!
-//! `…` is `reads M… writes M…`. `@T ` in front: thread T makes the call. `-> RESULT` at the end: what the driver was seen to answer.
+//! `script.txt` lists the words for people; `WORDS` says which driver function each is.
 
 use std::fmt::Write as _;
 
@@ -321,6 +301,8 @@ fn parse_operands(
         line.skip();
         if let (Ok(stream), None) = (names.stream(word), call.stream) {
             call.stream = Some(stream);
+        } else if let (Ok(stream), None) = (names.stream(word), call.from) {
+            call.from = Some(stream);
         } else if let (Ok(event), None) = (names.event(word), call.event) {
             call.event = Some(event);
         } else if let (Ok(graph), None) = (names.graph(word), call.graph) {

@@ -3,7 +3,7 @@
 use phonograph_trace::{Call, EventId, Function, MemoryId, Mode, Script, Stream, ThreadId};
 
 use super::finding::{self, Finding, Severity, Span};
-use super::unjoined::{LOOSE, joins, streams_of};
+use super::unjoined::{LOOSE, destroyed, forks_to, joins, streams_of};
 use crate::model::{
     CallIndex, Cause, Class, Evidence, PathStep, Refusal, Role, Rule, Victim, class,
 };
@@ -69,13 +69,7 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
         refusal.result.0
     );
     // Of many forks only those are shown whose work is.
-    let forks: Vec<CallIndex> = refusal
-        .loose
-        .iter()
-        .take(LOOSE)
-        .filter_map(|node| node.fork)
-        .flat_map(|fork| [fork.record, fork.wait])
-        .collect();
+    let forks = forks_to(streams_of(&refusal.loose), &refusal.causes);
     let shown = |cause: &&Cause| {
         refusal.loose.is_empty()
             || matches!(cause.role, Role::Begun { .. })
@@ -85,6 +79,14 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
         refusal.causes.iter().filter(shown).take(CAUSES).map(|cause| words.cause(cause)).collect();
     let shown = refusal.loose.iter().take(LOOSE);
     chain.extend(shown.map(|node| Span::new(script, node.call, "nothing joins this work")));
+    for stream in streams_of(&refusal.loose) {
+        let gone = destroyed(&words, &refusal.loose, stream, refusal.call);
+        chain.extend(
+            gone.map(|gone| {
+                Span::new(script, gone, "the stream goes, its work stays in the capture")
+            }),
+        );
+    }
     let label = match refusal.loose.len().checked_sub(LOOSE) {
         None | Some(0) => label(refusal.rule, call).to_owned(),
         Some(more) => format!("{}, nor for {more} more", label(refusal.rule, call)),
@@ -231,10 +233,13 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
             "the graph was destroyed by a capture into it that did not end well".to_owned(),
             "make a new graph; a capture that fails takes its graph with it".to_owned(),
         ),
-        Rule::R9a => one(
-            format!("{stream} is not capturing"),
-            "begin first; a capture that was ended, or whose origin was destroyed, is closed".to_owned(),
-        ),
+        Rule::R9a => match refusal.causes.first().map(|cause| words.place(cause.call)) {
+            Some(closed) => one(
+                format!("{stream} is not capturing any more: {closed} closed its capture"),
+                "leave this end out, or begin a capture before it".to_owned(),
+            ),
+            None => one(format!("{stream} is not capturing"), format!("begin a capture on {stream} first")),
+        },
         Rule::R9b => one(
             format!("the capture was begun on {}, and {stream} is only forked into it", words.stream(origin)),
             format!("join {stream} and end the capture on {}", words.stream(origin)),
@@ -283,7 +288,7 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
         Rule::R18 | Rule::IsCapturing => {
             let blocking = refusal.blocking.map_or("its stream".to_owned(), |stream| words.stream(stream));
             let mut help = vec![format!("create {blocking} nonblocking, and move this call off the legacy stream")];
-            if refusal.rule == Rule::R18 {
+            if refusal.rule == Rule::R18 && matches!(class(call.function).0, Class::Work(_) | Class::TouchesLegacy) {
                 help.push("a nonblocking stream alone is not enough: the call would succeed, run now and be left out of the graph".to_owned());
             }
             (
@@ -300,13 +305,29 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
             "it would wait for every stream of the context, the capturing ones too".to_owned(),
             "end all captures first; no capture mode and no thread is exempt".to_owned(),
         ),
-        Rule::R25a => one(
-            format!("{memory} is not memory that the pool gave and has not got back"),
-            "free it once; what a graph allocates is freed by the graph, or after a launch".to_owned(),
+        Rule::R25a => (
+            unfreeable(words, &memory, refusal)
+                .unwrap_or_else(|| format!("{memory} is what a graph allocates when it is launched, and no launch has given it")),
+            vec!["free it once; what a graph allocates is freed by the graph, or after a launch".to_owned()],
         ),
-        Rule::R25c => one(
-            format!("{memory} is not an allocation that this capture can free"),
-            "free in the graph what the graph allocates, once; free pool memory outside the capture. The capture itself stays valid".to_owned(),
+        Rule::R25c => (
+            unfreeable(words, &memory, refusal).unwrap_or_else(|| match refusal.causes.is_empty() {
+                true => format!("{memory} is pool memory, and a graph frees only what a graph allocates"),
+                false => format!("{memory} was allocated by an earlier capture into the same graph"),
+            }),
+            vec!["free in the graph what the graph allocates, once; free pool memory outside the capture. The capture itself stays valid".to_owned()],
+        ),
+        Rule::LegacyBatch => one(
+            "the legacy stream takes no batches".to_owned(),
+            "submit it to a stream that the program creates".to_owned(),
+        ),
+        Rule::ElapsedCaptured => one(
+            format!("{event} was recorded in a capture, so there is no time that it stands for; the capture stays valid"),
+            "time the launches, with events that are recorded outside captures".to_owned(),
+        ),
+        Rule::NeverCaptured => one(
+            format!("no capture can hold this call, and {stream} is capturing; the capture stays valid"),
+            "make one call for each copy: those become nodes".to_owned(),
         ),
         Rule::BuildFrees => one(
             format!("{memory} is not an allocation of a graph that is alive and has not freed it"),
@@ -354,6 +375,21 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
         ),
         other => (other.words().to_owned(), Vec::new()),
     }
+}
+
+/// Why memory cannot be freed, if an earlier free or the end of its graph is why.
+fn unfreeable(words: &Words<'_>, memory: &str, refusal: &Refusal) -> Option<String> {
+    let call = |is: fn(&Role) -> bool| {
+        let cause = refusal.causes.iter().find(|cause| is(&cause.role));
+        cause.map(|cause| words.place(cause.call))
+    };
+    let freed = call(|role| matches!(role, Role::Freed { .. }))
+        .map(|at| format!("{memory} was freed before, at {at}"));
+    let gone = || {
+        call(|role| matches!(role, Role::GraphDestroyed))
+            .map(|at| format!("the graph that allocates {memory} is gone since {at}"))
+    };
+    freed.or_else(gone)
 }
 
 fn uncapturable_help(call: &Call) -> Vec<String> {

@@ -5,11 +5,11 @@
 //! | W1 | work on the legacy stream beside a capture: it runs now and is left out of the graph |
 //! | W2 | a wait that takes an older record of an event than the one that was meant |
 //! | W3 | a captured copy from or to pageable memory |
-//! | W4 | a wait for an event that was never recorded |
+//! | W4 | a wait for an event that was never recorded, or whose record was refused |
 //! | W5 | a capture that ends with an empty graph |
 //! | W6 | memory freed that a captured graph still uses, and a launch of such a graph |
 //! | W7 | one executable graph launched on two streams |
-//! | W8 | a capture that is never ended |
+//! | W8 | a capture that is never ended, or that goes with its stream |
 //! | W9 | a node in the body of a conditional that no body can hold, before anything instantiates it |
 //! | W10 | work on a stream that takes no part in a capture, by the thread that captures: it runs now and is left out of the graph |
 
@@ -42,6 +42,8 @@ pub(super) struct Lint<'a> {
     outside: Vec<CallIndex>,
     /// Nodes in bodies that were warned about.
     bodies: FxHashSet<CallIndex>,
+    /// Events whose last record was refused.
+    refused: FxHashMap<EventId, CallIndex>,
 }
 
 struct OpenCapture {
@@ -51,6 +53,7 @@ struct OpenCapture {
     /// Events recorded in it, in order.
     records: Vec<EventId>,
     freed: Vec<Freed>,
+    broken: bool,
 }
 
 struct UsedGraph {
@@ -95,6 +98,7 @@ impl<'a> Lint<'a> {
             legacy: BTreeSet::new(),
             outside: Vec::new(),
             bodies: FxHashSet::default(),
+            refused: FxHashMap::default(),
         }
     }
 
@@ -113,13 +117,22 @@ impl<'a> Lint<'a> {
                 uses: FxHashMap::default(),
                 records: Vec::new(),
                 freed: Vec::new(),
+                broken: false,
             };
             self.captures.insert(at, capture);
         }
         if let Effect::Node(_) = outcome.effect {
             self.node(at, call, begun);
         }
+        for victim in outcome.refusal.iter().flat_map(|refusal| &refusal.invalidated) {
+            if let Some(capture) = self.captures.get_mut(&victim.begun) {
+                capture.broken = true;
+            }
+        }
         if !outcome.result.is_success() {
+            if let (Class::RecordEvent, Some(event)) = (class, call.event) {
+                self.refused.insert(event, at);
+            }
             if let (Effect::Closed, Some(begun)) = (&outcome.effect, begun) {
                 self.captures.remove(&begun);
             }
@@ -129,9 +142,7 @@ impl<'a> Lint<'a> {
             (Class::RecordEvent, Effect::Recorded) => self.record(at, call, begun),
             (Class::WaitEvent, effect) => self.wait(at, call, begun, effect),
             (Class::EndCapture, Effect::Ended(_)) => self.end(at, call, begun),
-            (Class::DestroyStream, Effect::Closed) => {
-                begun.map(|begun| self.captures.remove(&begun));
-            }
+            (Class::DestroyStream, Effect::Closed) => self.discard(at, call, begun),
             (Class::Work(_) | Class::TouchesLegacy, _) if outcome.rule == Rule::R19 => {
                 self.legacy.insert(at);
                 self.outside.push(at);
@@ -224,8 +235,27 @@ impl<'a> Lint<'a> {
         }
     }
 
+    /// W8 for a capture that goes with its origin, unless it was broken anyhow.
+    fn discard(&mut self, at: CallIndex, call: &Call, begun: Option<CallIndex>) {
+        let capture = begun.and_then(|begun| Some((begun, self.captures.remove(&begun)?)));
+        let Some((begun, _)) = capture.filter(|(_, capture)| !capture.broken) else { return };
+        let Some(stream) = call.stream else { return };
+        let title = format!(
+            "`{}` discards the capture that was begun on {}",
+            finding::words(self.script, call),
+            self.stream(stream)
+        );
+        let chain = vec![Span::new(self.script, begun, "begun here")];
+        let help = format!(
+            "end the capture before its stream is destroyed: `end {}`",
+            self.script.names.stream_word(stream)
+        );
+        self.warn("W8", title, at, "closes the capture without a graph", chain, vec![help]);
+    }
+
     fn record(&mut self, at: CallIndex, call: &Call, begun: Option<CallIndex>) {
         let Some(event) = call.event else { return };
+        self.refused.remove(&event);
         if let Some(capture) = begun.and_then(|begun| self.captures.get_mut(&begun)) {
             capture.records.push(event);
         }
@@ -257,15 +287,23 @@ impl<'a> Lint<'a> {
         }
         let name = format!("`{}`", self.script.names.event_name(event));
         let Some(log) = self.events.get_mut(&event) else {
-            let title = format!(
-                "`{}` waits for {name}, which was never recorded",
-                finding::words(self.script, call)
-            );
+            let words = finding::words(self.script, call);
+            let refused = self.refused.get(&event).copied();
+            let why = if refused.is_some() {
+                "whose record was refused"
+            } else {
+                "which was never recorded"
+            };
+            let title = format!("`{words}` waits for {name}, {why}");
+            let chain = refused
+                .map(|at| Span::new(self.script, at, "this record was refused"))
+                .into_iter()
+                .collect();
             let mut help = vec![
                 "such a wait does nothing: it adds no dependency and forks no stream".to_owned(),
             ];
             help.extend(self.meant(event, begun));
-            return self.warn("W4", title, at, "no effect", Vec::new(), help);
+            return self.warn("W4", title, at, "no effect", chain, help);
         };
         log.waited = true;
         log.last_wait = Some(at);

@@ -22,10 +22,12 @@ mod render;
 mod traced;
 mod unjoined;
 
-use phonograph_trace::{Call, CuResult, Function, GraphId, Script};
+use phonograph_trace::{Call, CuResult, Function, GraphId, Script, Stream, ThreadId};
 use rustc_hash::FxHashMap;
 
-use crate::model::{CallIndex, Effect, FinishedGraph, Model, ModelError, Outcome, Rule};
+use crate::model::{
+    CallIndex, Class, Effect, FinishedGraph, Model, ModelError, Outcome, Rule, class,
+};
 use explain::explain;
 use lint::Lint;
 
@@ -65,6 +67,8 @@ fn run(
     let mut lint = Lint::new(script);
     let mut findings: Vec<Finding> = Vec::new();
     let mut faults: FxHashMap<CallIndex, usize> = FxHashMap::default();
+    // Streams whose last begin was refused, with the finding that says so: the end that belongs to it is refused too.
+    let mut unbegun: FxHashMap<(Stream, ThreadId), usize> = FxHashMap::default();
     let mut graphs: Vec<FinishedGraph> = Vec::new();
     for call in &script.calls {
         let at = CallIndex(model.calls());
@@ -96,17 +100,27 @@ fn run(
         }
         let accepted = call.result.is_some_and(|observed| observed.is_success());
         if let Some(refusal) = outcome.refusal.as_ref().filter(|_| !accepted) {
-            let root = refusal.consequence_of.and_then(|broken| faults.get(&broken.call));
+            let broken = refusal.consequence_of.and_then(|broken| faults.get(&broken.call));
+            let root = broken.copied().or_else(|| match (refusal.rule, own_stream(call)) {
+                (Rule::R9a, Some(stream)) => unbegun.remove(&stream),
+                _ => None,
+            });
             match root {
                 Some(fault) => {
                     let label = format!("answers {} ({})", refusal.result, refusal.result.0);
-                    findings[*fault].consequences.push(Span::new(script, at, label));
+                    findings[fault].consequences.push(Span::new(script, at, label));
                 }
                 None => {
+                    if let (true, Some(stream)) = (begins(call), own_stream(call)) {
+                        unbegun.insert(stream, findings.len());
+                    }
                     faults.insert(at, findings.len());
                     findings.push(explain(script, refusal));
                 }
             }
+        }
+        if let (Effect::Began, Some(stream)) = (&outcome.effect, own_stream(call)) {
+            unbegun.remove(&stream);
         }
         // What the model holds against a capture because of a call that the driver let pass is no news.
         let known = outcome.refusal.as_ref().filter(|_| accepted);
@@ -129,6 +143,16 @@ fn run(
     findings.extend(lint.finish(open));
     findings.sort_by_key(|finding| finding.at.call);
     Ok(Report { findings, graphs, built })
+}
+
+/// The stream of a call, told apart by thread where each has its own.
+fn own_stream(call: &Call) -> Option<(Stream, ThreadId)> {
+    let stream = call.stream?;
+    Some((stream, if stream == Stream::PerThread { call.thread } else { ThreadId(0) }))
+}
+
+fn begins(call: &Call) -> bool {
+    matches!(class(call.function).0, Class::BeginCapture | Class::BeginCaptureToGraph)
 }
 
 /// A result that was observed and is not what the model answers. If the driver says that the capture was broken before, the model

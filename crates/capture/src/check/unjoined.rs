@@ -5,7 +5,7 @@ use std::ops::Range;
 use phonograph_trace::{Call, EventId, Stream};
 
 use super::explain::Words;
-use crate::model::{CallIndex, Class, LooseNode, class};
+use crate::model::{CallIndex, Cause, Class, LooseNode, Role, class};
 
 /// Loose nodes that are shown one by one; the rest are counted.
 pub(super) const LOOSE: usize = 5;
@@ -22,6 +22,34 @@ pub(super) fn streams_of(loose: &[LooseNode]) -> Vec<Stream> {
         }
     }
     streams
+}
+
+/// The records and waits that led the capture to these streams, back to its origin; `causes` are in the order of the program.
+pub(super) fn forks_to(mut streams: Vec<Stream>, causes: &[Cause]) -> Vec<CallIndex> {
+    let mut forks = Vec::new();
+    let mut waited: Vec<EventId> = Vec::new();
+    for cause in causes.iter().rev() {
+        match cause.role {
+            Role::Forked { stream, event } if streams.contains(&stream) => waited.push(event),
+            Role::Recorded { event, stream, .. } if waited.contains(&event) => streams.push(stream),
+            _ => continue,
+        }
+        forks.push(cause.call);
+    }
+    forks
+}
+
+/// Where a stream with loose nodes was destroyed after the last of them.
+pub(super) fn destroyed(
+    words: &Words<'_>,
+    loose: &[LooseNode],
+    stream: Stream,
+    end: CallIndex,
+) -> Option<CallIndex> {
+    let last = loose.iter().filter(|node| node.stream == stream).map(|node| node.call.0).max()?;
+    let destroys =
+        |call: &Call| class(call.function).0 == Class::DestroyStream && call.stream == Some(stream);
+    find(words, last + 1..end.0, destroys)
 }
 
 /// The remedy for loose nodes of a capture on `origin`, whose calls are `calls`, from the begin to before the end.
@@ -52,11 +80,15 @@ fn join(
     }
     let word = |stream| words.script.names.stream_word(stream);
     let last = loose.iter().filter(|node| node.stream == stream).map(|node| node.call.0).max();
+    let gone = destroyed(words, loose, stream, CallIndex(calls.end));
     let anew = || {
+        let before = gone.map_or(String::new(), |gone| {
+            format!(" before it is destroyed at {}", words.place(gone))
+        });
         let place =
             last.map_or(String::new(), |last| format!("after {}, ", words.place(CallIndex(last))));
         format!(
-            "join {on} with an event of its own: {place}`record EVENT {}`, and then, before the end, `wait {} EVENT`",
+            "join {on} with an event of its own{before}: {place}`record EVENT {}`, and then, before the end, `wait {} EVENT`",
             word(stream),
             word(origin)
         )

@@ -10,7 +10,7 @@ use phonograph_trace::{
 };
 
 use super::{Divergence, Tally};
-use crate::model::{Effect, Model, ModelError, Status};
+use crate::model::{Class, Effect, Model, ModelError, Status, class};
 
 const CAPTURING: Stream = Stream::Created(StreamId(0));
 const OTHER: Stream = Stream::Created(StreamId(1));
@@ -143,11 +143,17 @@ fn call(text: &str, stream: Stream) -> Result<Call, String> {
         mode: Some(Mode::Relaxed),
         ..Call::new(function)
     };
+    // Whoever records makes graphs that fit the call; there is nothing to know of them.
+    if matches!(class(function).0, Class::AddsNode(_) | Class::AddsEdge | Class::AsksForEdges) {
+        call.graph = None;
+    }
     let flags: &mut Flags = &mut call.flags;
     for word in words.split(", ") {
         match word {
             "other" | "other stream" => call.stream = Some(OTHER),
             "legacy" => call.stream = Some(Stream::Legacy),
+            "ptds" => call.stream = Some(Stream::PerThread),
+            "from legacy" => call.from = Some(Stream::Legacy),
             "recorded before" => call.event = Some(RECORDED_EVENT),
             "pool memory from before" => call.memory = Some(POOL_MEMORY),
             "external" => flags.external = true,

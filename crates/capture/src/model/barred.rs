@@ -15,7 +15,7 @@ impl Model {
             .unwrap_or(Outcome::success(Rule::R19))
     }
 
-    /// R18 for a call on the legacy stream, and what comes of it if that lets it through.
+    /// R18 for a call that names the legacy stream, and what comes of it if that lets it through.
     pub(super) fn after_legacy(
         &mut self,
         at: CallIndex,
@@ -65,6 +65,19 @@ impl Model {
             Target::Legacy => {
                 self.after_legacy(at, |model| model.unsafe_call(at, call.thread, Rule::R21))
             }
+        })
+    }
+
+    /// R18 holds for whatever names the legacy stream, even where it asks for no work.
+    pub(super) fn of_stream(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
+        Ok(match self.target(call)? {
+            Target::Destroyed => self.dead_handle(at),
+            Target::Legacy => self.after_legacy(at, |_| Outcome::success(Rule::Harmless)),
+            // Attributes that are copied from the legacy stream.
+            _ if call.from == Some(Stream::Legacy) => {
+                self.after_legacy(at, |_| Outcome::success(Rule::Harmless))
+            }
+            Target::Capturing(..) | Target::Idle(_) => Outcome::success(Rule::Harmless),
         })
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use phonograph_graph::MAX_NESTING;
-use phonograph_trace::{Build, Call, ConditionalKind, CuResult, GraphId, MemoryId, NodeId, Port};
+use phonograph_trace::{Build, Call, ConditionalKind, CuResult, GraphId, NodeId, Port};
 use rustc_hash::FxHashSet;
 
 use super::class::NodeKind;
@@ -63,13 +63,14 @@ impl Model {
                     capture: at,
                     allocated: at,
                     freed: None,
+                    elsewhere: None,
                     freed_after_launch: launches,
                 };
                 self.set_memory(memory, Some(owned));
             }
             NodeKind::MemFree => {
                 let memory = call.memory.ok_or(missing(call, "memory"))?;
-                if !self.free_by_graph(at, memory, slot) {
+                if !self.freed_by(at, memory, slot) {
                     return Ok(self.free_refused(at, memory, Rule::BuildFrees));
                 }
             }
@@ -140,19 +141,6 @@ impl Model {
             self.nodes.insert(node, (name, id));
         }
         Ok(Outcome::with(Rule::Built, Effect::Added(id)))
-    }
-
-    /// Frees an allocation of a graph that is alive, once.
-    fn free_by_graph(&mut self, at: CallIndex, memory: MemoryId, by: Slot) -> bool {
-        let Some(Memory::Graph { graph, freed, .. }) = self.memory.get_mut(&memory) else {
-            return false;
-        };
-        if freed.is_some() || self.graphs[*graph].destroyed.is_some() {
-            return false;
-        }
-        *freed = Some(at);
-        self.graphs[*graph].leaves -= u32::from(*graph == by);
-        true
     }
 
     pub(super) fn build_edge(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
@@ -314,6 +302,9 @@ impl Model {
             graph.within = None;
             // A body that an open capture uses stays until that capture is closed.
             if graph.capture.is_none() {
+                let frees = std::mem::take(&mut graph.frees);
+                self.forget_frees(frees);
+                let graph = &mut self.graphs[slot];
                 graph.destroyed = Some(at);
                 graph.nodes = Vec::new();
                 graph.edges = Vec::new();
@@ -332,6 +323,7 @@ impl Model {
         let mut pending = vec![graph];
         while let Some(slot) = pending.pop() {
             if let Some(gone) = self.graphs.release(slot) {
+                self.forget_frees(gone.frees);
                 for body in bodies(gone.inner) {
                     self.graphs[body].within = None;
                     pending.push(body);

@@ -1,6 +1,7 @@
 //! Begin and end of captures: R1–R5, R7–R9.
 
 use phonograph_trace::{Call, CuResult, GraphId, Mode, StreamKind, ThreadId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::refusal::{Cause, LooseNode, Role};
 use super::slab::Slot;
@@ -73,10 +74,10 @@ impl Model {
     ) -> Result<Result<StreamKey, Box<Outcome>>, ModelError> {
         let refused = match self.target(call)? {
             Target::Idle(key) => return Ok(Ok(key)),
-            // R1: legacy: UNSUPPORTED; the per-thread default stream may capture.
-            Target::Legacy => {
-                self.refuse(at, CuResult::STREAM_CAPTURE_UNSUPPORTED, Rule::R1Legacy, |_| {})
-            }
+            // R1: legacy, after R18: UNSUPPORTED; the per-thread default stream may capture.
+            Target::Legacy => self.after_legacy(at, |model| {
+                model.refuse(at, CuResult::STREAM_CAPTURE_UNSUPPORTED, Rule::R1Legacy, |_| {})
+            }),
             Target::Destroyed => self.dead_handle(at),
             Target::Capturing(_, capture) => self.already_capturing(at, capture),
         };
@@ -113,6 +114,7 @@ impl Model {
             closed: None,
             streams: Vec::new(),
             blocking: 0,
+            left: FxHashMap::default(),
             loose: 0,
             first_node: nodes.len() as u32,
             position: self.open.len() as u32,
@@ -140,13 +142,15 @@ impl Model {
 
     /// R28b: takes a forked stream out; the capture stays as it is.
     pub(super) fn leave(&mut self, key: StreamKey) {
-        let Some(Membership { capture, position, .. }) = self.stream_mut(key).membership.take()
+        let Some(Membership { capture, position, fork, .. }) =
+            self.stream_mut(key).membership.take()
         else {
             return;
         };
         let blocking = self.stream(key).kind == StreamKind::Blocking;
         let state = &mut self.captures[capture];
         state.blocking -= u32::from(blocking);
+        state.left.extend(fork.map(|fork| (key, fork)));
         state.streams.swap_remove(position as usize);
         if let Some(moved) = state.streams.get(position as usize).copied() {
             self.membership_mut(moved).position = position;
@@ -163,9 +167,11 @@ impl Model {
         let state = &mut self.captures[capture];
         state.closed = Some(at);
         let (graph, begun, position) = (state.graph, state.begun, state.position as usize);
+        state.left = FxHashMap::default();
         let streams = std::mem::take(&mut state.streams);
         for key in streams {
-            self.stream_mut(key).membership = None;
+            let stream = self.stream_mut(key);
+            (stream.membership, stream.closed) = (None, Some(at));
         }
         self.open.swap_remove(position);
         if let Some(moved) = self.open.get(position).copied() {
@@ -178,7 +184,10 @@ impl Model {
                 // Nobody keeps the handle, so nobody can use the graph again: its allocations are those of a graph that is gone.
                 state.destroyed = Some(at);
                 let nodes = std::mem::take(&mut state.nodes);
-                Some(FinishedGraph::captured(begun, state.id, nodes))
+                let finished = FinishedGraph::captured(begun, state.id, nodes);
+                let frees = std::mem::take(&mut state.frees);
+                self.forget_frees(frees);
+                Some(finished)
             }
             // The program may capture into it again, so the model keeps its own copy.
             Ending::Well { keep } => {
@@ -201,9 +210,13 @@ impl Model {
     /// R9, in this order.
     pub(super) fn end(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
         let (key, slot) = match self.target(call)? {
-            // R9a: the stream is not capturing: ILLEGAL_STATE. R0: the legacy stream never is.
-            Target::Legacy | Target::Idle(_) => {
-                return Ok(self.refuse(at, CuResult::ILLEGAL_STATE, Rule::R9a, |_| {}));
+            // R9a: the stream is not capturing: ILLEGAL_STATE. The legacy stream never is, after R18.
+            Target::Legacy => {
+                return Ok(self.after_legacy(at, |model| model.nothing_to_end(at, None)));
+            }
+            Target::Idle(key) => {
+                let closed = self.stream(key).closed;
+                return Ok(self.nothing_to_end(at, closed));
             }
             Target::Destroyed => return Ok(self.dead_handle(at)),
             Target::Capturing(key, slot) => (key, slot),
@@ -231,22 +244,21 @@ impl Model {
         if joined != capture.loose as usize {
             let mut refusal = Refusal::new(at, CuResult::STREAM_CAPTURE_UNJOINED, Rule::R9d);
             refusal.causes.push(capture.begin_cause());
+            let mut known = FxHashSet::default();
             let loose = (capture.first_node..)
                 .zip(&nodes[capture.first_node as usize..])
                 .filter(|(_, node)| node.loose);
             for (_, node) in loose.filter(|(id, _)| !set.contains(super::CapturedId(*id))) {
                 // Only captured nodes are ever loose.
                 let Some(on) = node.on else { continue };
-                let membership = self.stream(on).membership.as_ref().filter(|m| m.capture == slot);
-                let fork = membership.and_then(|m| m.fork);
-                refusal.loose.push(LooseNode {
-                    call: node.call,
-                    kind: node.kind,
-                    stream: on.operand(),
-                    fork,
-                });
-                if let Some(fork) = fork {
-                    refusal.causes.extend(fork.causes(on));
+                let stream = on.operand();
+                refusal.loose.push(LooseNode { call: node.call, kind: node.kind, stream });
+                // The forks back to the origin, each once however much of the work they lead to.
+                let mut key = on;
+                while known.insert(key) {
+                    let Some(fork) = self.fork_into(slot, key) else { break };
+                    refusal.causes.extend(fork.causes(key));
+                    key = fork.from;
                 }
             }
             return Ok(self.close_refused(at, slot, refusal));
@@ -262,6 +274,12 @@ impl Model {
             .close(at, slot, Ending::Well { keep: call.graph })
             .expect("a capture that ends well has a graph");
         Ok(Outcome::with(Rule::R9f, Effect::Ended(Box::new(finished))))
+    }
+
+    fn nothing_to_end(&self, at: CallIndex, closed: Option<CallIndex>) -> Outcome {
+        self.refuse(at, CuResult::ILLEGAL_STATE, Rule::R9a, |refusal| {
+            refusal.causes.extend(closed.map(|call| Cause { call, role: Role::Closed }));
+        })
     }
 
     /// Lets `name` stand for a graph, and lets go of what it stood for.
@@ -292,6 +310,13 @@ impl Model {
     pub(super) fn fork_of(&self, key: StreamKey) -> Option<Fork> {
         self.stream(key).membership.as_ref().and_then(|m| m.fork)
     }
+
+    /// How a stream came into this capture, also if it was destroyed since.
+    fn fork_into(&self, capture: Slot, key: StreamKey) -> Option<Fork> {
+        let here = self.stream(key).membership.as_ref().filter(|m| m.capture == capture);
+        let left = || self.captures[capture].left.get(&key).copied();
+        here.map_or_else(left, |membership| membership.fork)
+    }
 }
 
 impl Broken {
@@ -307,7 +332,8 @@ impl Fork {
 
     /// The record and the wait that forked a stream.
     pub(super) fn causes(self, key: StreamKey) -> [Cause; 2] {
-        let role = Role::Recorded { event: self.event, stream: self.from, captured: true };
+        let stream = self.from.operand();
+        let role = Role::Recorded { event: self.event, stream, captured: true };
         [Cause { call: self.record, role }, self.cause(key)]
     }
 }

@@ -67,6 +67,16 @@ pub enum Class {
     Uncapturable,
     /// Waits for a stream or asks whether it is done (R12, R18, R20).
     WaitsOnStream,
+    /// Does to a stream what no capture can hold and what is potentially unsafe elsewhere (R12, R18, R20).
+    UnsafeOnStream,
+    /// A batch of copies: refused on a capturing stream without breaking the capture, and never on the legacy stream.
+    BatchOfCopies,
+    /// A batch of prefetches or discards: breaks the capture of its stream (R12), and is never on the legacy stream.
+    BatchOfHints,
+    /// Measures the time between events.
+    TimesEvent,
+    /// Asks for or sets a property of a stream: harmless, but on the legacy stream (R18).
+    OfStream,
     /// Waits for an event or asks whether it is done (R13, R20, R22).
     WaitsOnEvent,
     /// Waits for everything in the context (R23).
@@ -131,7 +141,7 @@ pub enum Evidence {
 /// use phonograph_trace::Function;
 ///
 /// assert_eq!(class(Function::MemAlloc), (Class::Unsafe, Evidence::Recorded));
-/// assert_eq!(class(Function::ArrayDestroy), (Class::Unsafe, Evidence::Documented));
+/// assert_eq!(class(Function::IpcOpenMemHandle), (Class::Unsafe, Evidence::Documented));
 /// ```
 pub fn class(function: Function) -> (Class, Evidence) {
     use Class::*;
@@ -150,155 +160,13 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemHostUnregister
         | F::MemPoolDestroy
         | F::ModuleUnload
-        | F::GraphExecDestroy => (Unsafe, Recorded),
-        F::GraphInstantiate => (Instantiates, Recorded),
-        F::MemGetInfo
-        | F::ModuleLoadData
-        | F::GraphCreate
-        | F::GraphExecUpdate
-        | F::FuncSetAttribute
-        | F::OccupancyMaxActiveBlocksPerMultiprocessor
-        | F::PointerGetAttribute
-        | F::CtxGetStreamPriorityRange
-        | F::StreamGetPriority
-        | F::StreamGetCtx
-        | F::StreamCopyAttributes
-        | F::DeviceGetDefaultMemPool => (Harmless, Recorded),
-        F::LaunchKernel | F::LaunchKernelEx | F::LaunchCooperativeKernel => {
-            (Work(NodeKind::Kernel), Recorded)
-        }
-        F::MemcpyAsync
-        | F::MemcpyHtoDAsync
-        | F::MemcpyDtoHAsync
-        | F::MemcpyDtoDAsync
-        | F::Memcpy2DAsync
-        | F::Memcpy3DAsync => (Work(NodeKind::Memcpy), Recorded),
-        F::MemsetD8Async | F::MemsetD32Async | F::MemsetD2D8Async => {
-            (Work(NodeKind::Memset), Recorded)
-        }
-        F::LaunchHostFunc => (Work(NodeKind::Host), Recorded),
-        F::StreamWriteValue32 | F::StreamWaitValue32 => (Work(NodeKind::BatchMemOp), Recorded),
-        F::MemPrefetchAsync
-        | F::StreamAttachMemAsync
-        | F::StreamAddCallback
-        | F::GraphLaunch
-        | F::GraphUpload
-        | F::StreamGetFlags
-        | F::StreamGetId
-        | F::MemcpyPeerAsync => (Uncapturable, Recorded),
-        F::StreamQuery | F::StreamSynchronize => (WaitsOnStream, Recorded),
-        F::EventQuery | F::EventSynchronize => (WaitsOnEvent, Recorded),
-        F::CtxSynchronize => (WaitsOnContext, Recorded),
-        F::MemcpyHtoD | F::MemcpyDtoH | F::MemcpyDtoD | F::MemsetD8 => (TouchesLegacy, Recorded),
-        F::StreamIsCapturing => (AsksForCapture, Recorded),
-        F::StreamBeginCapture => (BeginCapture, Recorded),
-        F::StreamBeginCaptureToGraph => (BeginCaptureToGraph, Recorded),
-        F::StreamEndCapture => (EndCapture, Recorded),
-        F::EventRecord | F::EventRecordWithFlags => (RecordEvent, Recorded),
-        F::StreamWaitEvent => (WaitEvent, Recorded),
-        F::MemAllocAsync | F::MemAllocFromPoolAsync => (AllocAsync, Recorded),
-        F::MemFreeAsync => (FreeAsync, Recorded),
-        F::StreamUpdateCaptureDependencies => (UpdateDependencies, Recorded),
-        F::ThreadExchangeStreamCaptureMode => (ExchangeMode, Recorded),
-        F::StreamCreate => (CreateStream, Recorded),
-        F::StreamDestroy => (DestroyStream, Recorded),
-        F::EventCreate => (CreateEvent, Recorded),
-        F::EventDestroy => (DestroyEvent, Recorded),
-        F::IpcGetEventHandle => (ExportsEvent, Recorded),
-
-        // Documented. Allocation, mapping and freeing may wait for the device or need work of the driver's own, like their recorded
-        // relatives; so may destroying what work in flight may use.
-        F::MemAllocPitch
-        | F::IpcOpenEventHandle
-        | F::IpcOpenMemHandle
-        | F::IpcCloseMemHandle
+        | F::GraphExecDestroy
+        | F::MemAllocPitch
         | F::ArrayCreate
         | F::ArrayDestroy
         | F::Array3DCreate
         | F::MipmappedArrayCreate
         | F::MipmappedArrayDestroy
-        | F::MemCreate
-        | F::MemRelease
-        | F::MemMap
-        | F::MemUnmap
-        | F::MemSetAccess
-        | F::LibraryUnload
-        | F::DeviceGraphMemTrim
-        | F::CtxDestroy
-        | F::DevicePrimaryCtxRelease
-        | F::DevicePrimaryCtxReset
-        | F::CtxSetLimit
-        | F::CtxResetPersistingL2Cache => (Unsafe, Documented),
-        F::Memcpy3DPeerAsync
-        | F::MemMapArrayAsync
-        | F::MemPrefetchBatchAsync
-        | F::MemDiscardBatchAsync => (Uncapturable, Documented),
-        F::CtxRecordEvent | F::CtxWaitEvent => (WaitsOnContext, Documented),
-        F::MemcpyHtoAAsync | F::MemcpyAtoHAsync | F::MemcpyBatchAsync | F::Memcpy3DBatchAsync => {
-            (Work(NodeKind::Memcpy), Documented)
-        }
-        F::MemsetD16Async | F::MemsetD2D16Async | F::MemsetD2D32Async => {
-            (Work(NodeKind::Memset), Documented)
-        }
-        F::StreamWaitValue64 | F::StreamWriteValue64 | F::StreamBatchMemOp => {
-            (Work(NodeKind::BatchMemOp), Documented)
-        }
-        F::Memcpy
-        | F::MemcpyPeer
-        | F::MemcpyDtoA
-        | F::MemcpyAtoD
-        | F::MemcpyHtoA
-        | F::MemcpyAtoH
-        | F::MemcpyAtoA
-        | F::Memcpy2D
-        | F::Memcpy2DUnaligned
-        | F::Memcpy3D
-        | F::Memcpy3DPeer
-        | F::MemsetD16
-        | F::MemsetD32
-        | F::MemsetD2D8
-        | F::MemsetD2D16
-        | F::MemsetD2D32 => (TouchesLegacy, Documented),
-        F::StreamGetCaptureInfo => (AsksForCapture, Documented),
-        F::GraphInstantiateWithFlags | F::GraphInstantiateWithParams => (Instantiates, Documented),
-        F::GraphDestroy => (DestroyGraph, Recorded),
-        F::GraphAddKernelNode => (AddsNode(NodeKind::Kernel), Documented),
-        F::GraphAddMemcpyNode => (AddsNode(NodeKind::Memcpy), Documented),
-        F::GraphAddMemsetNode => (AddsNode(NodeKind::Memset), Documented),
-        F::GraphAddHostNode => (AddsNode(NodeKind::Host), Documented),
-        F::GraphAddEmptyNode => (AddsNode(NodeKind::Empty), Documented),
-        F::GraphAddChildGraphNode => (AddsNode(NodeKind::ChildGraph), Documented),
-        F::GraphAddMemAllocNode => (AddsNode(NodeKind::MemAlloc), Documented),
-        F::GraphAddMemFreeNode => (AddsNode(NodeKind::MemFree), Documented),
-        F::GraphAddNode => (AddsNode(NodeKind::Conditional), Documented),
-        F::GraphAddDependencies => (AddsEdge, Documented),
-        F::GraphGetEdges | F::GraphNodeGetDependencies | F::GraphNodeGetDependentNodes => {
-            (AsksForEdges, Documented)
-        }
-        F::StreamCreateWithPriority => (CreateStream, Documented),
-        F::StreamGetDevice
-        | F::StreamGetAttribute
-        | F::StreamSetAttribute
-        | F::EventElapsedTime
-        | F::MemGetAddressRange
-        | F::MemHostGetDevicePointer
-        | F::MemHostGetFlags
-        | F::IpcGetMemHandle
-        | F::ArrayGetDescriptor
-        | F::ArrayGetSparseProperties
-        | F::ArrayGetMemoryRequirements
-        | F::ArrayGetPlane
-        | F::Array3DGetDescriptor
-        | F::MipmappedArrayGetLevel
-        | F::MemGetHandleForAddressRange
-        | F::MemAddressReserve
-        | F::MemAddressFree
-        | F::MemGetAccess
-        | F::MemExportToShareableHandle
-        | F::MemImportFromShareableHandle
-        | F::MemGetAllocationGranularity
-        | F::MemGetAllocationPropertiesFromHandle
-        | F::MemRetainAllocationHandle
         | F::MemPoolCreate
         | F::MemPoolSetAttribute
         | F::MemPoolGetAttribute
@@ -307,17 +175,53 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemPoolExportToShareableHandle
         | F::MemPoolImportFromShareableHandle
         | F::MemPoolExportPointer
-        | F::MemPoolImportPointer
-        | F::DeviceGetMemPool
         | F::DeviceSetMemPool
-        | F::PointerGetAttributes
         | F::PointerSetAttribute
         | F::MemAdvise
+        | F::LibraryUnload
+        | F::CtxSetLimit
+        | F::CtxSetCacheConfig
+        | F::CtxSetSharedMemConfig
+        | F::MemSetMemPool => (Unsafe, Recorded),
+        F::GraphInstantiate | F::GraphInstantiateWithFlags | F::GraphInstantiateWithParams => {
+            (Instantiates, Recorded)
+        }
+        F::EventElapsedTime => (TimesEvent, Recorded),
+        F::MemGetInfo
+        | F::ModuleLoadData
+        | F::GraphCreate
+        | F::GraphExecUpdate
+        | F::FuncSetAttribute
+        | F::OccupancyMaxActiveBlocksPerMultiprocessor
+        | F::PointerGetAttribute
+        | F::CtxGetStreamPriorityRange
+        | F::DeviceGetDefaultMemPool
+        | F::ArrayGetDescriptor
+        | F::Array3DGetDescriptor
+        | F::MipmappedArrayGetLevel
+        | F::MemCreate
+        | F::MemRelease
+        | F::MemAddressReserve
+        | F::MemAddressFree
+        | F::MemMap
+        | F::MemUnmap
+        | F::MemSetAccess
+        | F::MemGetAccess
+        | F::MemRetainAllocationHandle
+        | F::MemGetAllocationGranularity
+        | F::MemGetAllocationPropertiesFromHandle
+        | F::MemExportToShareableHandle
+        | F::MemImportFromShareableHandle
+        | F::MemGetHandleForAddressRange
+        | F::MemGetAddressRange
+        | F::MemHostGetDevicePointer
+        | F::MemHostGetFlags
+        | F::IpcGetMemHandle
+        | F::DeviceGetMemPool
+        | F::PointerGetAttributes
         | F::MemRangeGetAttribute
-        | F::MemRangeGetAttributes
-        | F::ModuleLoad
         | F::ModuleLoadDataEx
-        | F::ModuleLoadFatBinary
+        | F::ModuleLoad
         | F::ModuleGetLoadingMode
         | F::ModuleGetFunction
         | F::ModuleGetFunctionCount
@@ -325,18 +229,14 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::ModuleGetGlobal
         | F::LinkCreate
         | F::LinkAddData
-        | F::LinkAddFile
         | F::LinkComplete
         | F::LinkDestroy
         | F::LibraryLoadData
-        | F::LibraryLoadFromFile
         | F::LibraryGetKernel
         | F::LibraryGetKernelCount
         | F::LibraryEnumerateKernels
         | F::LibraryGetModule
         | F::LibraryGetGlobal
-        | F::LibraryGetManaged
-        | F::LibraryGetUnifiedFunction
         | F::KernelGetFunction
         | F::KernelGetLibrary
         | F::KernelGetAttribute
@@ -356,7 +256,6 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::OccupancyMaxPotentialBlockSizeWithFlags
         | F::OccupancyAvailableDynamicSMemPerBlock
         | F::OccupancyMaxPotentialClusterSize
-        | F::OccupancyMaxActiveClusters
         | F::GraphClone
         | F::GraphNodeFindInClone
         | F::GraphNodeGetType
@@ -378,40 +277,33 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::GraphHostNodeSetParams
         | F::GraphChildGraphNodeGetGraph
         | F::GraphAddEventRecordNode
+        | F::GraphAddEventWaitNode
         | F::GraphEventRecordNodeGetEvent
         | F::GraphEventRecordNodeSetEvent
-        | F::GraphAddEventWaitNode
-        | F::GraphEventWaitNodeGetEvent
-        | F::GraphEventWaitNodeSetEvent
-        | F::GraphAddExternalSemaphoresSignalNode
-        | F::GraphAddExternalSemaphoresWaitNode
         | F::GraphAddBatchMemOpNode
-        | F::GraphBatchMemOpNodeGetParams
-        | F::GraphBatchMemOpNodeSetParams
         | F::GraphMemAllocNodeGetParams
-        | F::GraphMemFreeNodeGetParams
-        | F::GraphConditionalHandleCreate
         | F::GraphDebugDotPrint
+        | F::GraphConditionalHandleCreate
         | F::GraphExecGetFlags
         | F::GraphExecNodeSetParams
         | F::GraphExecKernelNodeSetParams
         | F::GraphExecMemcpyNodeSetParams
         | F::GraphExecMemsetNodeSetParams
         | F::GraphExecHostNodeSetParams
-        | F::GraphExecChildGraphNodeSetParams
         | F::GraphExecEventRecordNodeSetEvent
-        | F::GraphExecEventWaitNodeSetEvent
-        | F::GraphExecBatchMemOpNodeSetParams
+        | F::GraphExecChildGraphNodeSetParams
         | F::GraphNodeSetEnabled
         | F::GraphNodeGetEnabled
         | F::DeviceGetGraphMemAttribute
         | F::DeviceSetGraphMemAttribute
+        | F::DeviceGraphMemTrim
         | F::UserObjectCreate
         | F::UserObjectRetain
         | F::UserObjectRelease
         | F::GraphRetainUserObject
         | F::GraphReleaseUserObject
         | F::CtxCreate
+        | F::CtxDestroy
         | F::CtxGetCurrent
         | F::CtxSetCurrent
         | F::CtxPushCurrent
@@ -421,8 +313,153 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::CtxGetId
         | F::CtxGetLimit
         | F::CtxGetCacheConfig
-        | F::CtxSetCacheConfig
         | F::CtxGetApiVersion
-        | F::DevicePrimaryCtxRetain => (Harmless, Documented),
+        | F::CtxResetPersistingL2Cache
+        | F::DevicePrimaryCtxRetain
+        | F::DevicePrimaryCtxRelease
+        | F::MemRangeGetAttributes
+        | F::MemGetDefaultMemPool
+        | F::MemGetMemPool
+        | F::LibraryLoadFromFile
+        | F::LinkAddFile
+        | F::OccupancyMaxActiveClusters
+        | F::GraphBatchMemOpNodeGetParams
+        | F::GraphBatchMemOpNodeSetParams
+        | F::GraphExecBatchMemOpNodeSetParams
+        | F::GraphEventWaitNodeGetEvent
+        | F::GraphEventWaitNodeSetEvent
+        | F::GraphExecEventWaitNodeSetEvent
+        | F::GraphMemFreeNodeGetParams
+        | F::CtxSetFlags
+        | F::CtxGetExecAffinity
+        | F::CtxGetSharedMemConfig
+        | F::FuncSetSharedMemConfig
+        | F::DevicePrimaryCtxGetState
+        | F::DevicePrimaryCtxSetFlags
+        | F::ArrayGetSparseProperties
+        | F::ArrayGetMemoryRequirements
+        | F::MipmappedArrayGetMemoryRequirements => (Harmless, Recorded),
+        F::StreamGetPriority
+        | F::StreamGetCtx
+        | F::StreamGetAttribute
+        | F::StreamSetAttribute
+        | F::StreamGetGreenCtx
+        | F::StreamCopyAttributes => (OfStream, Recorded),
+        F::LaunchKernel | F::LaunchKernelEx | F::LaunchCooperativeKernel => {
+            (Work(NodeKind::Kernel), Recorded)
+        }
+        F::MemcpyAsync
+        | F::MemcpyHtoDAsync
+        | F::MemcpyDtoHAsync
+        | F::MemcpyDtoDAsync
+        | F::Memcpy2DAsync
+        | F::Memcpy3DAsync
+        | F::MemcpyHtoAAsync
+        | F::MemcpyAtoHAsync => (Work(NodeKind::Memcpy), Recorded),
+        F::MemsetD8Async
+        | F::MemsetD16Async
+        | F::MemsetD32Async
+        | F::MemsetD2D8Async
+        | F::MemsetD2D16Async
+        | F::MemsetD2D32Async => (Work(NodeKind::Memset), Recorded),
+        F::LaunchHostFunc => (Work(NodeKind::Host), Recorded),
+        F::StreamWriteValue32
+        | F::StreamWaitValue32
+        | F::StreamWriteValue64
+        | F::StreamWaitValue64
+        | F::StreamBatchMemOp => (Work(NodeKind::BatchMemOp), Recorded),
+        F::StreamAttachMemAsync => (UnsafeOnStream, Recorded),
+        F::MemcpyBatchAsync | F::Memcpy3DBatchAsync => (BatchOfCopies, Recorded),
+        F::MemPrefetchBatchAsync | F::MemDiscardBatchAsync | F::MemDiscardAndPrefetchBatchAsync => {
+            (BatchOfHints, Recorded)
+        }
+        F::MemPrefetchAsync
+        | F::Memcpy3DPeerAsync
+        | F::StreamGetDevice
+        | F::StreamAddCallback
+        | F::GraphLaunch
+        | F::GraphUpload
+        | F::StreamGetFlags
+        | F::StreamGetId
+        | F::MemcpyPeerAsync => (Uncapturable, Recorded),
+        F::StreamQuery | F::StreamSynchronize => (WaitsOnStream, Recorded),
+        F::EventQuery | F::EventSynchronize => (WaitsOnEvent, Recorded),
+        F::CtxSynchronize | F::CtxRecordEvent | F::CtxWaitEvent => (WaitsOnContext, Recorded),
+        F::Memcpy
+        | F::MemcpyPeer
+        | F::MemcpyHtoD
+        | F::MemcpyDtoH
+        | F::MemcpyDtoD
+        | F::MemcpyDtoA
+        | F::MemcpyAtoD
+        | F::MemcpyHtoA
+        | F::MemcpyAtoH
+        | F::MemcpyAtoA
+        | F::Memcpy2D
+        | F::Memcpy2DUnaligned
+        | F::Memcpy3D
+        | F::Memcpy3DPeer
+        | F::MemsetD8
+        | F::MemsetD16
+        | F::MemsetD32
+        | F::MemsetD2D8
+        | F::MemsetD2D16
+        | F::MemsetD2D32 => (TouchesLegacy, Recorded),
+        F::StreamIsCapturing | F::StreamGetCaptureInfo => (AsksForCapture, Recorded),
+        F::StreamBeginCapture => (BeginCapture, Recorded),
+        F::StreamBeginCaptureToGraph => (BeginCaptureToGraph, Recorded),
+        F::StreamEndCapture => (EndCapture, Recorded),
+        F::EventRecord | F::EventRecordWithFlags => (RecordEvent, Recorded),
+        F::StreamWaitEvent => (WaitEvent, Recorded),
+        F::MemAllocAsync | F::MemAllocFromPoolAsync => (AllocAsync, Recorded),
+        F::MemFreeAsync => (FreeAsync, Recorded),
+        F::StreamUpdateCaptureDependencies => (UpdateDependencies, Recorded),
+        F::ThreadExchangeStreamCaptureMode => (ExchangeMode, Recorded),
+        F::StreamCreate | F::StreamCreateWithPriority => (CreateStream, Recorded),
+        F::StreamDestroy => (DestroyStream, Recorded),
+        F::EventCreate => (CreateEvent, Recorded),
+        F::EventDestroy => (DestroyEvent, Recorded),
+        F::GraphDestroy => (DestroyGraph, Recorded),
+        // Beside a capture: harmless. What they do to graphs is documented.
+        F::GraphAddKernelNode => (AddsNode(NodeKind::Kernel), Recorded),
+        F::GraphAddMemcpyNode => (AddsNode(NodeKind::Memcpy), Recorded),
+        F::GraphAddMemsetNode => (AddsNode(NodeKind::Memset), Recorded),
+        F::GraphAddHostNode => (AddsNode(NodeKind::Host), Recorded),
+        F::GraphAddEmptyNode => (AddsNode(NodeKind::Empty), Recorded),
+        F::GraphAddChildGraphNode => (AddsNode(NodeKind::ChildGraph), Recorded),
+        F::GraphAddMemAllocNode => (AddsNode(NodeKind::MemAlloc), Recorded),
+        F::GraphAddMemFreeNode => (AddsNode(NodeKind::MemFree), Recorded),
+        F::GraphAddNode => (AddsNode(NodeKind::Conditional), Recorded),
+        F::GraphAddDependencies => (AddsEdge, Recorded),
+        F::GraphGetEdges | F::GraphNodeGetDependencies | F::GraphNodeGetDependentNodes => {
+            (AsksForEdges, Recorded)
+        }
+        F::IpcGetEventHandle => (ExportsEvent, Recorded),
+
+        // Documented. Allocation, mapping and freeing may wait for the device or need work of the driver's own, like their recorded
+        // relatives; so may destroying what work in flight may use.
+        F::IpcOpenEventHandle
+        | F::IpcOpenMemHandle
+        | F::IpcCloseMemHandle
+        | F::MemPoolImportPointer
+        | F::CtxEnablePeerAccess
+        | F::CtxDisablePeerAccess
+        | F::DevicePrimaryCtxReset => (Unsafe, Documented),
+        F::MemMapArrayAsync | F::MemBatchDecompressAsync => (Uncapturable, Documented),
+        F::ArrayGetPlane
+        | F::MipmappedArrayGetSparseProperties
+        | F::ModuleGetTexRef
+        | F::ModuleGetSurfRef
+        | F::GraphExternalSemaphoresSignalNodeGetParams
+        | F::GraphExternalSemaphoresSignalNodeSetParams
+        | F::GraphExternalSemaphoresWaitNodeGetParams
+        | F::GraphExternalSemaphoresWaitNodeSetParams
+        | F::GraphExecExternalSemaphoresSignalNodeSetParams
+        | F::GraphExecExternalSemaphoresWaitNodeSetParams
+        | F::ModuleLoadFatBinary
+        | F::LibraryGetManaged
+        | F::LibraryGetUnifiedFunction
+        | F::GraphAddExternalSemaphoresSignalNode
+        | F::GraphAddExternalSemaphoresWaitNode => (Harmless, Documented),
     }
 }

@@ -144,12 +144,7 @@ impl Model {
             }
             // R16d: stream not capturing: it joins, its set is the event's.
             Target::Idle(key) => {
-                self.join(
-                    key,
-                    capture,
-                    set,
-                    Some(Fork { wait: at, event, record, from: on.operand() }),
-                );
+                self.join(key, capture, set, Some(Fork { wait: at, event, record, from: on }));
                 Outcome::with(Rule::R16d, Effect::Joined)
             }
             // R16e: same capture: the set becomes the union.
@@ -168,8 +163,7 @@ impl Model {
         }
     }
 
-    /// R17a: an external record or wait on a stream that is not capturing: ILLEGAL_STATE, event untouched.
-    /// R0: on the legacy stream, which never is, likewise.
+    /// R17a: an external record or wait on a stream that is not capturing: ILLEGAL_STATE, event untouched. The legacy stream never is.
     fn not_capturing(&self, at: CallIndex) -> Outcome {
         self.refuse(at, CuResult::ILLEGAL_STATE, Rule::R17a, |_| {})
     }
@@ -219,6 +213,31 @@ impl Model {
             return Ok(refusal.outcome());
         }
         Ok(self.unsafe_call(at, call.thread, Rule::R21))
+    }
+
+    /// Seen on an H200 (driver 580): beside R22, but the capture stays valid. A call that does not say which event asks nothing here.
+    pub(super) fn times_event(
+        &mut self,
+        at: CallIndex,
+        call: &Call,
+    ) -> Result<Outcome, ModelError> {
+        if call.event.is_none() {
+            return Ok(Outcome::success(Rule::Harmless));
+        }
+        let event = self.event_of(call)?;
+        if self.events[event.index()].destroyed {
+            return Ok(self.dead_handle(at));
+        }
+        let live = self.live_record(event);
+        Ok(match &self.events[event.index()].record {
+            Record::Captured { call: record, on, .. } if live.is_some() => {
+                let cause = recorded(event, *record, *on);
+                self.refuse(at, CuResult::CAPTURED_EVENT, Rule::ElapsedCaptured, |refusal| {
+                    refusal.causes.push(cause)
+                })
+            }
+            _ => Outcome::success(Rule::Harmless),
+        })
     }
 
     pub(super) fn create_event(&mut self, call: &Call) -> Result<Outcome, ModelError> {

@@ -1,6 +1,7 @@
 //! Stream-ordered memory: R24 and R25.
 
 use phonograph_trace::{Call, CuResult, MemoryId};
+use rustc_hash::FxHashSet;
 
 use super::class::NodeKind;
 use super::refusal::{Cause, Role};
@@ -21,7 +22,7 @@ impl Model {
             Target::Destroyed => self.dead_handle(at),
             // R24a: not capturing: R20, else pool memory.
             Target::Idle(_) => self.alloc_outside(at, call, memory),
-            // R0: not recorded on the legacy stream; R18 as for other work there, then as above.
+            // R18, then as above.
             Target::Legacy => self.after_legacy(at, |model| model.alloc_outside(at, call, memory)),
             // R24b: capturing: a node, owned by the graph. Leaking it is no error.
             Target::Capturing(key, capture) => {
@@ -42,6 +43,7 @@ impl Model {
                         capture: begun,
                         allocated: at,
                         freed: None,
+                        elsewhere: None,
                         freed_after_launch: launches,
                     }),
                 );
@@ -73,7 +75,7 @@ impl Model {
         match self.target(call)? {
             Target::Destroyed => Ok(self.dead_handle(at)),
             Target::Idle(_) => Ok(self.free_outside(at, call, memory)),
-            // R0: not recorded on the legacy stream; R18 as for other work there.
+            // R18, then as above.
             Target::Legacy => {
                 Ok(self.after_legacy(at, |model| model.free_outside(at, call, memory)))
             }
@@ -85,15 +87,14 @@ impl Model {
                 if !self.memory.contains_key(&memory) {
                     return Ok(Outcome::success(Rule::R25e));
                 }
-                // R25c: anything else than R25d: INVALID_VALUE, the capture stays valid.
-                if !self.may_free_in(memory, capture) {
-                    return Ok(self.free_refused(at, memory, Rule::R25c));
-                }
+                // R25c: anything else than R25d: INVALID_VALUE, the capture stays valid. Named case 5: nor is it one that an *earlier*
+                // capture into this graph made.
+                let graph = self.captures[capture].graph;
+                let earlier = matches!(self.memory.get(&memory), Some(Memory::Graph { graph: own, capture: begun, .. })
+                    if *own == graph && *begun != self.captures[capture].begun);
                 // R25d: an allocation of a graph alive: a node, even if the graph is not this capture's.
-                if let Some(Memory::Graph { freed, graph, .. }) = self.memory.get_mut(&memory) {
-                    *freed = Some(at);
-                    let own = *graph == self.captures[capture].graph;
-                    self.graphs[*graph].leaves -= u32::from(own);
+                if earlier || !self.freed_by(at, memory, graph) {
+                    return Ok(self.free_refused(at, memory, Rule::R25c));
                 }
                 Ok(Outcome::with(
                     Rule::R25d,
@@ -135,17 +136,43 @@ impl Model {
         }
     }
 
-    /// Whether an allocation belongs to a graph that is alive, is not freed, and was not made by an *earlier* capture into the graph
-    /// that `capture` captures into (named case 5).
-    fn may_free_in(&self, memory: MemoryId, capture: Slot) -> bool {
-        let Some(Memory::Graph { graph, capture: begun, freed: None, .. }) =
-            self.memory.get(&memory)
+    /// R25d: notes that a graph frees an allocation of a graph. Its own graph may if no graph has; any other may once, if its own has
+    /// not. The allocation is there as long as its graph is, or one that frees it.
+    pub(super) fn freed_by(&mut self, at: CallIndex, memory: MemoryId, by: Slot) -> bool {
+        let Some(Memory::Graph { graph, freed: freed @ None, elsewhere, allocated, .. }) =
+            self.memory.get_mut(&memory)
         else {
             return false;
         };
-        let capture = &self.captures[capture];
-        self.graphs[*graph].destroyed.is_none()
-            && (capture.graph != *graph || capture.begun == *begun)
+        let (own, allocated) = (*graph, *allocated);
+        if own == by {
+            if elsewhere.is_some() || self.graphs[own].destroyed.is_some() {
+                return false;
+            }
+            *freed = Some(at);
+            self.graphs[own].leaves -= 1;
+            return true;
+        }
+        if self.graphs[own].destroyed.is_some() && !self.freeing.contains_key(&allocated) {
+            return false;
+        }
+        if !self.graphs[by].frees.insert(allocated) {
+            return false;
+        }
+        elsewhere.get_or_insert(at);
+        *self.freeing.entry(allocated).or_insert(0) += 1;
+        true
+    }
+
+    /// Forgets what a graph frees: it does not exist any more.
+    pub(super) fn forget_frees(&mut self, frees: FxHashSet<CallIndex>) {
+        for allocated in frees {
+            let Some(graphs) = self.freeing.get_mut(&allocated) else { continue };
+            *graphs -= 1;
+            if *graphs == 0 {
+                self.freeing.remove(&allocated);
+            }
+        }
     }
 
     /// A launch of a graph that the program has a name for. R0: the documentation refuses it while allocations of the launch
@@ -181,8 +208,9 @@ impl Model {
             Some(&Memory::Freed { freed }) => {
                 refusal.causes.push(Cause { call: freed, role: Role::Freed { memory } })
             }
-            Some(&Memory::Graph { graph, allocated, freed, .. }) => {
+            Some(&Memory::Graph { graph, allocated, freed, elsewhere, .. }) => {
                 refusal.causes.push(Cause { call: allocated, role: Role::Allocated { memory } });
+                let freed = freed.or(elsewhere);
                 refusal
                     .causes
                     .extend(freed.map(|call| Cause { call, role: Role::Freed { memory } }));

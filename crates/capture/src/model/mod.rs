@@ -62,7 +62,7 @@ pub use convert::ConvertError;
 pub use finished::{CapturedEdge, FinishedGraph, Inner, PathStep};
 pub use refusal::{Cause, LooseNode, Refusal, Role, Victim};
 pub use rule::Rule;
-pub use state::{Broken, CallIndex, CapturedId, CapturedNode, Fork};
+pub use state::{Broken, CallIndex, CapturedId, CapturedNode};
 
 /// The state of every stream, event, capture and thread that the driver would keep.
 #[derive(Clone, Debug)]
@@ -78,6 +78,8 @@ pub struct Model {
     graphs: Slab<Graph>,
     user_graphs: FxHashMap<GraphId, Slot>,
     memory: FxHashMap<MemoryId, Memory>,
+    /// How many graphs that are alive free each allocation of another graph, which the call that made it stands for.
+    freeing: FxHashMap<CallIndex, u32>,
     /// Nodes that were added by hand and have a name: of which graph.
     nodes: FxHashMap<NodeId, (GraphId, CapturedId)>,
     calls: u32,
@@ -194,6 +196,7 @@ impl Model {
             graphs: Slab::new(),
             user_graphs: FxHashMap::default(),
             memory: FxHashMap::default(),
+            freeing: FxHashMap::default(),
             nodes: FxHashMap::default(),
             calls: 0,
         }
@@ -226,7 +229,10 @@ impl Model {
             Class::Unsafe => Ok(self.unsafe_call(at, call.thread, Rule::R21)),
             Class::Work(kind) => self.work(at, call, kind),
             Class::Uncapturable => self.uncapturable(at, call),
-            Class::WaitsOnStream => self.waits_on_stream(at, call),
+            Class::WaitsOnStream | Class::UnsafeOnStream => self.waits_on_stream(at, call),
+            Class::BatchOfCopies | Class::BatchOfHints => self.batch(at, call),
+            Class::TimesEvent => self.times_event(at, call),
+            Class::OfStream => self.of_stream(at, call),
             Class::WaitsOnEvent => self.waits_on_event(at, call),
             Class::WaitsOnContext => Ok(self.waits_on_context(at)),
             Class::TouchesLegacy => Ok(self.legacy_work(at)),
@@ -475,7 +481,7 @@ impl Capture {
 
 impl StreamState {
     fn new(kind: StreamKind) -> Self {
-        Self { kind, destroyed: false, membership: None }
+        Self { kind, destroyed: false, membership: None, closed: None }
     }
 }
 

@@ -5,7 +5,7 @@ use phonograph_trace::{CuResult, EventId, MemoryId, Mode, Stream, ThreadId};
 use super::class::NodeKind;
 use super::finished::PathStep;
 use super::rule::Rule;
-use super::state::{Broken, CallIndex, Fork};
+use super::state::{Broken, CallIndex};
 
 /// A refused call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +89,4 @@ pub struct LooseNode {
     pub kind: NodeKind,
     /// The stream it was made on.
     pub stream: Stream,
-    /// How that stream came into the capture; none if it is the origin, or has left.
-    pub fork: Option<Fork>,
 }

@@ -11,7 +11,7 @@ use super::finished::{CapturedEdge, FinishedGraph};
 use super::rule::Rule;
 use super::slab::Slot;
 use crate::deps::DependencySet;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The position of a call in the program, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
@@ -64,6 +64,8 @@ pub(super) struct StreamState {
     pub(super) kind: StreamKind,
     pub(super) destroyed: bool,
     pub(super) membership: Option<Membership>,
+    /// The call that closed the last capture that it was in.
+    pub(super) closed: Option<CallIndex>,
 }
 
 /// A stream's part in a capture.
@@ -79,15 +81,15 @@ pub(super) struct Membership {
 
 /// How a stream came into a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fork {
+pub(super) struct Fork {
     /// The wait.
-    pub wait: CallIndex,
+    pub(super) wait: CallIndex,
     /// The event it waited for.
-    pub event: EventId,
+    pub(super) event: EventId,
     /// The record of that event.
-    pub record: CallIndex,
+    pub(super) record: CallIndex,
     /// The stream it was recorded on.
-    pub from: Stream,
+    pub(super) from: StreamKey,
 }
 
 #[derive(Clone, Debug)]
@@ -117,6 +119,8 @@ pub(super) struct Capture {
     pub(super) streams: Vec<StreamKey>,
     /// How many of them are blocking.
     pub(super) blocking: u32,
+    /// How streams that were destroyed had come in: work of theirs may still have to be joined.
+    pub(super) left: FxHashMap<StreamKey, Fork>,
     /// How many loose nodes there are (R8).
     pub(super) loose: u32,
     /// The graph's nodes before this one are of earlier captures.
@@ -167,6 +171,8 @@ pub(super) struct Graph {
     pub(super) weak_edge: Option<CallIndex>,
     /// Allocations that the graph makes and does not free.
     pub(super) leaves: u32,
+    /// Allocations of other graphs that it frees, by the call that made each.
+    pub(super) frees: FxHashSet<CallIndex>,
     /// How often it was launched, and how many allocations of the last launch are not freed yet.
     pub(super) launches: u32,
     pub(super) outstanding: u32,
@@ -195,6 +201,7 @@ impl Graph {
             built: false,
             weak_edge: None,
             leaves: 0,
+            frees: FxHashSet::default(),
             launches: 0,
             outstanding: 0,
         }
@@ -231,7 +238,10 @@ pub(super) enum Memory {
         graph: Slot,
         capture: CallIndex,
         allocated: CallIndex,
+        /// In the same graph.
         freed: Option<CallIndex>,
+        /// In another graph first.
+        elsewhere: Option<CallIndex>,
         /// The launch of the graph after which the program last freed it.
         freed_after_launch: u32,
     },

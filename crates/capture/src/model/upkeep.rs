@@ -17,10 +17,9 @@ impl Model {
         let from = self.look_up(from, call.thread)?;
         let (key, capture) = match self.target(call)? {
             Target::Destroyed => return Ok(self.dead_handle(at)),
-            // R26a: S not capturing: ILLEGAL_STATE. R0: the legacy stream never is.
-            Target::Legacy | Target::Idle(_) => {
-                return Ok(self.refuse(at, CuResult::ILLEGAL_STATE, Rule::R26a, |_| {}));
-            }
+            // R26a: S not capturing: ILLEGAL_STATE. The legacy stream never is, after R18.
+            Target::Legacy => return Ok(self.after_legacy(at, |model| model.nothing_to_update(at))),
+            Target::Idle(_) => return Ok(self.nothing_to_update(at)),
             Target::Capturing(key, capture) => (key, capture),
         };
         if let Some(refused) = self.gate(at, capture) {
@@ -52,6 +51,10 @@ impl Model {
         let old = std::mem::replace(&mut self.membership_mut(key).set, taken);
         self.strike_off(capture, &old);
         Ok(Outcome::with(Rule::R26b, Effect::Dependencies))
+    }
+
+    fn nothing_to_update(&self, at: CallIndex) -> Outcome {
+        self.refuse(at, CuResult::ILLEGAL_STATE, Rule::R26a, |_| {})
     }
 
     /// R27: sets the thread's mode, returns the former; allowed at any time.

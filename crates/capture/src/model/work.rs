@@ -2,7 +2,7 @@
 
 use phonograph_trace::{Call, CuResult, Function};
 
-use super::class::NodeKind;
+use super::class::{Class, NodeKind, class};
 use super::slab::Slot;
 use super::state::{CallIndex, CapturedId, CapturedNode, StreamKey};
 use super::{Effect, Model, ModelError, Outcome, Refusal, Rule, Target};
@@ -92,12 +92,29 @@ impl Model {
         call: &Call,
     ) -> Result<Outcome, ModelError> {
         Ok(match self.target(call)? {
-            // R0: not recorded on the legacy stream; like other work there.
+            // R18 and R19, as for work that a capture can hold.
             Target::Legacy => self.legacy_work(at),
             Target::Destroyed => self.dead_handle(at),
             Target::Idle(_) if call.function == Function::GraphLaunch => self.launch(at, call),
             Target::Idle(_) => Outcome::success(Rule::R11),
             Target::Capturing(key, capture) => self.uncapturable_on(at, key, capture),
+        })
+    }
+
+    /// Seen on an H200 (driver 580): a batch is never on the legacy stream, whatever captures; on a capturing stream one of copies is
+    /// refused without breaking the capture, and one of hints about memory is like other work that no capture can hold.
+    pub(super) fn batch(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
+        let refused = |model: &Self, result, rule| model.refuse(at, result, rule, |_| {});
+        Ok(match self.target(call)? {
+            Target::Legacy => refused(self, CuResult::INVALID_VALUE, Rule::LegacyBatch),
+            Target::Destroyed => self.dead_handle(at),
+            Target::Idle(_) => Outcome::success(Rule::R11),
+            Target::Capturing(key, capture) if class(call.function).0 == Class::BatchOfHints => {
+                self.uncapturable_on(at, key, capture)
+            }
+            Target::Capturing(_, capture) => self.gate(at, capture).unwrap_or_else(|| {
+                refused(self, CuResult::STREAM_CAPTURE_UNSUPPORTED, Rule::NeverCaptured)
+            }),
         })
     }
 

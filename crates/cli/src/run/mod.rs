@@ -8,12 +8,17 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use phonograph::graph::{Arg, BufferId, BufferRole, ComputeGraph, DType, NodeKind, Scalar, SlotId};
+use phonograph::graph::{
+    Arg, BufferId, BufferRole, ComputeGraph, DType, KernelRef, NodeKind, Scalar, SlotId,
+    display_name,
+};
 use phonograph::plan::ExecutionPlan;
+use phonograph::plan::generate::SPIN;
 use phonograph::plan::streams::PlanOptions;
+use phonograph::report::text::count;
 use serde_json::{Value, json};
 
-use crate::{Answer, GraphFile, costs, harmless, input, print, print_json, progress, title};
+use crate::{Answer, GraphFile, costs, harmless, input, print, print_json, progress, short, title};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -83,7 +88,9 @@ struct Facts {
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
+    input::keep([args.input.file.as_path()], args.profile.as_deref())?;
     let graph = input::graph(&args.input.file)?;
+    refuse_kernels_without_code(&graph, args.backend)?;
     let cores = std::thread::available_parallelism()?.get();
     let threads = args.threads.unwrap_or(u32::try_from(cores)?.min(1024));
     let costs = args.costs.as_ref().map(|path| costs::Source::read(path, &graph)).transpose()?;
@@ -141,11 +148,34 @@ pub fn run(args: &Args) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
+/// A file tells of some kernels only what they are called: their code is in the program that the graph is of.
+fn refuse_kernels_without_code(graph: &ComputeGraph, backend: Backend) -> Result<()> {
+    let has_code = |name: &str| name == SPIN && backend != Backend::Wgpu;
+    let mut rest = vec![graph];
+    while let Some(graph) = rest.pop() {
+        for id in graph.node_ids() {
+            let node = graph.node(id);
+            if let NodeKind::Kernel(kernel) = &node.kind
+                && let KernelRef::Named(name) = &kernel.kernel
+                && !has_code(name)
+            {
+                bail!(
+                    "node {id} is kernel `{}`, of which the file has only the name; what files describe in full can be run here: \
+                     expressions, kernels of the library, copies and fills",
+                    short(&display_name(name)),
+                );
+            }
+            rest.extend(node.kind.inner_graphs());
+        }
+    }
+    Ok(())
+}
+
 fn print_failure(args: &Args, error: &str) -> Result<()> {
     if args.json {
         return print_json(&json!({ "ok": false, "error": error }));
     }
-    print(format!("replay failed: {error}\n").as_bytes())
+    print(harmless(&format!("replay failed: {error}\n")).as_bytes())
 }
 
 /// The buffers that are the user's, pointer slots included.
@@ -156,15 +186,27 @@ fn user_buffers(graph: &ComputeGraph) -> impl Iterator<Item = BufferId> + '_ {
     users.map(|(index, _)| BufferId::from_index(index))
 }
 
-fn split(text: &str) -> Result<(&str, &str)> {
-    text.split_once('=').with_context(|| format!("`{text}` is not of the form name=value"))
+fn split<'t>(text: &'t str, form: &str) -> Result<(&'t str, &'t str)> {
+    text.split_once('=').with_context(|| format!("`{text}` is not of the form {form}"))
+}
+
+/// The names that there are, after a wrong one.
+fn known<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        "it has none".to_owned()
+    } else {
+        format!("it has: {}", names.join(", "))
+    }
 }
 
 fn load(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()> {
-    let (name, path) = split(text)?;
+    let (name, path) = split(text, "buffer=file")?;
     let mut named = user_buffers(graph).filter(|id| *graph.buffer(*id).name == *name);
-    let buffer =
-        named.next().with_context(|| format!("the graph has no external buffer named `{name}`"))?;
+    let buffer = named.next().with_context(|| {
+        let known = known(user_buffers(graph).map(|id| &*graph.buffer(id).name));
+        format!("the graph has no external buffer named `{name}`; {known}")
+    })?;
     ensure!(named.next().is_none(), "several buffers are named `{name}`");
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
     let (has, needs) = (file.metadata()?.len(), graph.buffer(buffer).bytes);
@@ -175,11 +217,11 @@ fn load(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<(
 }
 
 fn set(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()> {
-    let (name, value) = split(text)?;
-    let known = graph.slots().iter().position(|slot| *slot.name == *name);
-    let Some(index) = known else {
-        let names: Vec<&str> = graph.slots().iter().map(|slot| &*slot.name).collect();
-        bail!("the graph has no slot named `{name}`; it has: {}", names.join(", "));
+    let (name, value) = split(text, "slot=value")?;
+    let found = graph.slots().iter().position(|slot| *slot.name == *name);
+    let Some(index) = found else {
+        let known = known(graph.slots().iter().map(|slot| &*slot.name));
+        bail!("the graph has no slot named `{name}`; {known}");
     };
     let dtype = graph.slots()[index].dtype();
     let scalar: Scalar = format!("{dtype} {value}").parse()?;
@@ -217,10 +259,10 @@ fn report(
         return print_json(&report);
     }
     let mut text = format!(
-        "{}: {} nodes, {} replays on {}\n  time a replay  {median:.1} µs (median), {least:.1} µs (least)\n",
+        "{}: {}, {} on {}\n  time a replay  {median:.1} µs (median), {least:.1} µs (least)\n",
         title(&args.input.file),
-        graph.node_count(),
-        args.replays,
+        count(graph.node_count(), "node"),
+        count(args.replays as usize, "replay"),
         facts.place,
     );
     for (name, value) in facts.text {
@@ -230,7 +272,7 @@ fn report(
         let more = if bytes > dtype.size() * values.len() as u64 { ", …" } else { "" };
         text += &format!("  {name:<14} {dtype} [{}{more}]\n", values.join(", "));
     }
-    print(text.as_bytes())
+    print(harmless(&text).as_bytes())
 }
 
 /// The type that the graph's kernels see in a buffer; bytes if none does.

@@ -7,27 +7,30 @@
 //! Everything happens in the order of the calls, on one stream; only comparing waits. Costs: an executable of one node each,
 //! 10–20 µs a node once; a run is a launch, and as many blocks as are asked for are copied or compared by one more.
 
+mod arrange;
+mod bytes;
+
 use std::collections::BTreeSet;
-use std::ffi::c_void;
-use std::ops::Range;
-use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphNode, CUresult};
-use phonograph_graph::{ComputeGraph, Edge, NodeId, Rebuild};
+use cudarc::driver::sys::CUresult;
+use phonograph_graph::NodeId;
 
 use super::divert::{Diversion, addresses};
 use super::edit::EditError;
-use super::read::read;
 use super::rebuild::copy_node;
 use super::{ImportError, Imported};
 use crate::device::Device;
-use crate::error::{DriverError, call, log_drop};
-use crate::graph::{Dependencies, Executable, Graph, edge_data};
+use crate::error::{DriverError, call};
+use crate::graph::{Dependencies, Executable, Graph};
 use crate::memory::{Memory, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::stream::Stream;
+
+pub use arrange::Arranged;
+pub use bytes::Saved;
+use bytes::{MARKS, PTX, ROW_BYTES, ROWS};
 
 /// A piece of device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,10 +65,13 @@ pub enum WatchError {
         other: u64,
     },
     /// A kernel that does not end. The device's context is beyond use.
-    #[error(
-        "a kernel has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes"
-    )]
-    Endless,
+    #[error("{}", endless(nodes, blocks))]
+    Endless {
+        /// What was issued since the last wait, by number and name; none for a replay.
+        nodes: Vec<(NodeId, String)>,
+        /// The blocks that were put back or cleared last, by number.
+        blocks: Vec<(usize, Block)>,
+    },
     /// The graph cannot be taken apart.
     #[error(transparent)]
     Edit(#[from] EditError),
@@ -83,34 +89,31 @@ impl From<ImportError> for WatchError {
     }
 }
 
-/// A copy of bytes of a block, on the device.
-pub struct Saved {
-    address: u64,
-    bytes: u64,
-    /// All use of it is in the order of this stream, and so is giving it back.
-    stream: Stream,
-}
-
-impl Saved {
-    fn new(stream: &Stream, bytes: u64) -> Result<Self, DriverError> {
-        let device = stream.device();
-        let _current = device.enter()?;
-        let (mut address, size) = (0, bytes.max(1) as usize);
-        // SAFETY: pool and stream live as long as the device.
-        unsafe {
-            call!(cuMemAllocFromPoolAsync(&mut address, size, device.pool(), stream.handle()))
-        }?;
-        Ok(Self { address, bytes, stream: stream.clone() })
-    }
-}
-
-impl Drop for Saved {
-    fn drop(&mut self) {
-        let current = self.stream.device().enter();
-        // SAFETY: the memory is this value's own, and whatever uses it was issued to this stream before.
-        log_drop(unsafe { call!(cuMemFreeAsync(self.address, self.stream.handle())) });
-        log_drop(current.map(drop));
-    }
+/// Says which kernels wait, on what memory, and what can be done about it.
+fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
+    let list = |mut told: Vec<String>| {
+        let more = told.len().saturating_sub(NAMED);
+        told.truncate(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        told.join(", ") + &more
+    };
+    let name = |(node, name): &(NodeId, String)| format!("{node} ({name})");
+    let (running, exclude) = match nodes {
+        [] => ("a replay".to_owned(), "the node that waits"),
+        [one] => (name(one), "it"),
+        some => (format!("one of {}", list(some.iter().map(name).collect())), "it"),
+    };
+    let block = |(at, Block { address, bytes }): &(usize, Block)| {
+        format!("block {at} ({bytes} bytes at {address:#x})")
+    };
+    let put = match blocks {
+        [] => String::new(),
+        some => format!("; put there last: {}", list(some.iter().map(block).collect())),
+    };
+    format!(
+        "{running} has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes{put}. \
+         The context is beyond use: begin anew and exclude {exclude}, or do not call that memory scratch"
+    )
 }
 
 /// A graph under observation: its nodes can be run one at a time, and its blocks copied, exchanged and compared.
@@ -123,6 +126,9 @@ pub struct Watch {
     blocks: Vec<Block>,
     /// By node.
     diversions: Vec<Vec<Diversion>>,
+    /// Nodes issued since the last wait, and the blocks that were written last.
+    issued: Vec<NodeId>,
+    put: Vec<usize>,
     /// Memory that was added to the blocks, by its place there.
     spares: Vec<(usize, Memory)>,
     owner: Arc<Owner>,
@@ -134,19 +140,8 @@ pub struct Watch {
 
 /// How long a wait takes at most.
 const PATIENCE: Duration = Duration::from_secs(10);
-const PTX: &str = include_str!("watch.ptx");
-/// Threads in a block of the two kernels.
-const THREADS: u32 = 256;
-/// Rows that one launch works on: pieces of blocks.
-const ROWS: usize = 8192;
-const ROW_BYTES: u64 = 32;
-/// Blocks that one launch compares.
-const MARKS: usize = 4096;
-/// Bytes of a piece: enough for one block of threads, few enough that large blocks keep all of the device busy.
-const PIECE: u64 = 128 << 10;
-
-/// A row as the kernels read it: two addresses, how many bytes, and which mark and word of its block they belong to.
-type Row = [u64; 4];
+/// How many nodes or blocks an error names.
+const NAMED: usize = 3;
 
 impl Watch {
     /// Takes a graph apart to run its nodes one at a time.
@@ -189,6 +184,8 @@ impl Watch {
             stream,
             blocks,
             diversions,
+            issued: Vec::new(),
+            put: Vec::new(),
             spares: Vec::new(),
             owner,
             transfer,
@@ -232,19 +229,53 @@ impl Watch {
         loop {
             // SAFETY: the stream lives.
             match unsafe { call!(cuStreamQuery(self.stream.handle())) } {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.issued.clear();
+                    return Ok(());
+                }
                 Err(error) if error.code != CUresult::CUDA_ERROR_NOT_READY as u32 => {
                     return Err(error.into());
                 }
-                Err(_) if start.elapsed() > PATIENCE => return Err(WatchError::Endless),
+                Err(_) if start.elapsed() > PATIENCE => return Err(self.endless()),
                 Err(_) => std::hint::spin_loop(),
             }
         }
     }
 
+    fn endless(&self) -> WatchError {
+        let name = |&node: &NodeId| (node, self.imported.graph().node(node).name.to_string());
+        let nodes = self.issued.iter().map(name).collect();
+        let blocks = self.put.iter().map(|&at| (at, self.blocks[at])).collect();
+        WatchError::Endless { nodes, blocks }
+    }
+
     /// Runs one node.
     pub fn run(&mut self, node: NodeId) -> Result<(), DriverError> {
+        self.issued.push(node);
         self.nodes[node.index()].launch(&self.stream)
+    }
+
+    /// Cuts blocks at these bytes, given in ascending order: a piece takes the place of the block, the others follow it.
+    ///
+    /// # Panics
+    /// If a border is no multiple of 4 inside of its block, or memory was added before.
+    pub fn cut(&mut self, borders: &[(usize, u64)]) {
+        assert!(self.spares.is_empty(), "what was added has a number");
+        let mut pieces = Vec::with_capacity(self.blocks.len() + borders.len());
+        for (block, &Block { address, bytes }) in self.blocks.iter().enumerate() {
+            let mut start = 0;
+            let cuts = borders.iter().filter(|(cut, _)| *cut == block).map(|(_, at)| *at);
+            for end in cuts.chain([bytes]) {
+                assert!(
+                    start < end && end <= bytes && end % 4 == 0,
+                    "a border at {end} of {bytes}"
+                );
+                pieces.push(Block { address: address + start, bytes: end - start });
+                start = end;
+            }
+        }
+        self.blocks = pieces;
+        self.put.clear();
     }
 
     /// Adds a block of zeroed memory.
@@ -282,267 +313,6 @@ impl Watch {
         }
         Ok(true)
     }
-
-    /// Copies blocks.
-    pub fn save(&mut self, blocks: &[usize]) -> Result<Vec<Saved>, DriverError> {
-        let mut copies = Vec::with_capacity(blocks.len());
-        let mut rows = Vec::new();
-        for &block in blocks {
-            let Block { address, bytes } = self.blocks[block];
-            let saved = Saved::new(&self.stream, bytes)?;
-            cut(&mut rows, saved.address, address, bytes, 0);
-            copies.push(saved);
-        }
-        self.transfer(&rows)?;
-        Ok(copies)
-    }
-
-    /// A copy of some bytes of a copy.
-    ///
-    /// # Panics
-    /// If it does not have them.
-    pub fn part(&mut self, saved: &Saved, bytes: Range<u64>) -> Result<Saved, DriverError> {
-        assert!(bytes.start <= bytes.end && bytes.end <= saved.bytes, "beyond the copy");
-        let part = Saved::new(&self.stream, bytes.end - bytes.start)?;
-        let mut rows = Vec::new();
-        cut(&mut rows, part.address, saved.address + bytes.start, part.bytes, 0);
-        self.transfer(&rows)?;
-        Ok(part)
-    }
-
-    /// Writes copies back, each block at most once.
-    ///
-    /// # Panics
-    /// If a copy is of a block of another size.
-    pub fn restore(&mut self, copies: &[(usize, &Saved)]) -> Result<(), DriverError> {
-        let mut rows = Vec::new();
-        for &(block, saved) in copies {
-            let Block { address, bytes } = self.blocks[block];
-            assert_eq!(bytes, saved.bytes, "a copy of another block");
-            cut(&mut rows, address, saved.address, bytes, 0);
-        }
-        self.transfer(&rows)
-    }
-
-    /// Fills blocks with zeros.
-    pub fn clear(&mut self, blocks: &[usize]) -> Result<(), DriverError> {
-        let _current = self.device.enter()?;
-        for &block in blocks {
-            let Block { address, bytes } = self.blocks[block];
-            // SAFETY: `new` was promised that the block is memory of this device.
-            unsafe { call!(cuMemsetD8Async(address, 0, bytes as usize, self.stream.handle())) }?;
-        }
-        Ok(())
-    }
-
-    fn transfer(&mut self, rows: &[Row]) -> Result<(), DriverError> {
-        let mut table = self.table.address();
-        for rows in rows.chunks(ROWS) {
-            let mut parameters = [(&raw mut table).cast::<c_void>()];
-            // SAFETY: the kernel's parameter is an address, and its rows name blocks and copies of their size.
-            unsafe { self.launch(self.transfer.handle(), rows, &mut parameters) }?;
-        }
-        Ok(())
-    }
-
-    /// Which of these blocks do not hold those bytes, by their place in the list: from the first byte that differs to the
-    /// last, in whole words.
-    ///
-    /// # Panics
-    /// If a copy is of a block of another size.
-    pub fn changed(
-        &mut self,
-        expected: &[(usize, &Saved)],
-    ) -> Result<Vec<(usize, Range<u64>)>, WatchError> {
-        let mut changed = Vec::new();
-        for (part, pairs) in expected.chunks(MARKS).enumerate() {
-            for (at, [first, end]) in self.compare(pairs)?.into_iter().enumerate() {
-                if end != 0 {
-                    let bytes = u64::from(!first) * 4..u64::from(end) * 4;
-                    changed.push((part * MARKS + at, bytes));
-                }
-            }
-        }
-        Ok(changed)
-    }
-
-    fn compare(&mut self, expected: &[(usize, &Saved)]) -> Result<Vec<[u32; 2]>, WatchError> {
-        let mut rows = Vec::with_capacity(expected.len());
-        for (mark, &(block, saved)) in expected.iter().enumerate() {
-            let Block { address, bytes } = self.blocks[block];
-            assert_eq!(bytes, saved.bytes, "a copy of another block");
-            cut(&mut rows, address, saved.address, bytes, mark as u32);
-        }
-        let mut found = vec![[0u32; 2]; expected.len()];
-        let mut table = self.table.address();
-        let mut marks = table + ROWS as u64 * ROW_BYTES;
-        let (bytes, stream) = (size_of_val(&found[..]), self.stream.handle());
-        let _current = self.device.enter()?;
-        // SAFETY: the table has room for so many marks.
-        unsafe { call!(cuMemsetD8Async(marks, 0, bytes, stream)) }?;
-        for rows in rows.chunks(ROWS) {
-            let mut parameters = [(&raw mut table).cast::<c_void>(), (&raw mut marks).cast()];
-            // SAFETY: the kernel's two parameters are two addresses, and its rows name blocks and copies of their size.
-            unsafe { self.launch(self.differ.handle(), rows, &mut parameters) }?;
-        }
-        // A copy to pageable memory would wait as long as it takes.
-        self.wait()?;
-        if bytes > 0 {
-            // SAFETY: there is room for the marks, which are not touched before the wait.
-            unsafe {
-                call!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), marks, bytes, stream))?;
-                call!(cuStreamSynchronize(stream))?;
-            }
-        }
-        Ok(found)
-    }
-
-    /// Puts rows into the table and runs one of the two kernels on them.
-    ///
-    /// # Safety
-    /// There are at most as many rows as the table has room for, and the function may work on them, with these parameters.
-    unsafe fn launch(
-        &self,
-        function: CUfunction,
-        rows: &[Row],
-        parameters: &mut [*mut c_void],
-    ) -> Result<(), DriverError> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let _current = self.device.enter()?;
-        let (table, stream) = (self.table.address(), self.stream.handle());
-        // SAFETY: the caller's promise. The driver has taken pageable bytes into memory of its own when the copy returns.
-        unsafe {
-            call!(cuMemcpyHtoDAsync_v2(table, rows.as_ptr().cast(), size_of_val(rows), stream))?;
-            call!(cuLaunchKernel(
-                function,
-                rows.len() as u32,
-                1,
-                1,
-                THREADS,
-                1,
-                1,
-                0,
-                stream,
-                parameters.as_mut_ptr(),
-                ptr::null_mut()
-            ))
-        }
-    }
-
-    /// The graph with exactly these edges instead of its own, ready to launch; the driver's graph stays as it is. Nodes are
-    /// made in this order, and edges in theirs, by which the driver decides what runs beside what.
-    ///
-    /// # Errors
-    /// [`EditError::Other`] if the edges have a cycle, name nodes that are not there or do not point forward in the order.
-    pub fn arrange(
-        &mut self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-    ) -> Result<Arranged, WatchError> {
-        let into = Graph::new(&self.device)?;
-        self.add(order, edges, into.handle(), &mut Vec::new())?;
-        let mut executable = Executable::new(&into, 0).map_err(|refused| refused.error)?;
-        executable.upload(&self.stream)?;
-        self.wait()?;
-        Ok(Arranged { executable, _graph: into })
-    }
-
-    /// Runs an arrangement to its end.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn replay(&mut self, arranged: &mut Arranged) -> Result<(), WatchError> {
-        arranged.executable.launch(&self.stream)?;
-        self.wait()
-    }
-
-    /// Puts the driver's graph itself into this order: its nodes are made anew, and those that were there are destroyed.
-    ///
-    /// # Errors
-    /// As for [`arrange`](Self::arrange). The graph is as it was then, unless the driver refuses to destroy a node.
-    pub fn apply(
-        &mut self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-    ) -> Result<(), WatchError> {
-        let handle = self.imported.0.handle;
-        let mut made = Vec::new();
-        let added = self.add(order, edges, handle, &mut made);
-        let gone = if added.is_ok() { self.imported.0.nodes.clone() } else { made };
-        for node in gone {
-            // SAFETY: the node is of the graph, which `new` was promised is nobody else's, and is not used again.
-            unsafe { call!(cuGraphDestroyNode(node)) }?;
-        }
-        added?;
-        // SAFETY: `new` was promised that the graph lives.
-        self.imported.0 = unsafe { read(handle) }?;
-        // They name the other memory themselves.
-        self.diversions.iter_mut().for_each(Vec::clear);
-        let _current = self.device.enter()?;
-        self.wait()?;
-        for id in self.imported.graph().node_ids() {
-            // SAFETY: `new` was promised that what the nodes refer to is there.
-            self.nodes[id.index()] = unsafe { single(&self.imported, id, &self.device, &[]) }?;
-        }
-        Ok(())
-    }
-
-    /// Adds all nodes to a graph.
-    fn add(
-        &self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-        into: CUgraph,
-        made: &mut Vec<CUgraphNode>,
-    ) -> Result<(), WatchError> {
-        let arranged = self.with_edges(edges)?;
-        let count = arranged.node_count();
-        let mut places = vec![None; count];
-        for (place, node) in order.iter().enumerate() {
-            let free = places.get_mut(node.index()).filter(|place| place.is_none());
-            *free.ok_or_else(|| other(format!("{node} is made twice, or is not there")))? =
-                Some(place);
-        }
-        if order.len() != count {
-            return Err(other(format!("{} of {count} nodes", order.len())).into());
-        }
-        let mut waits = vec![Vec::new(); count];
-        for &(from, to) in edges {
-            if places[from.index()] >= places[to.index()] {
-                return Err(other(format!("{to} is made before {from}")).into());
-            }
-            waits[to.index()].push(from);
-        }
-        let _current = self.device.enter()?;
-        for &id in order {
-            let mut after = Dependencies::default();
-            for from in &waits[id.index()] {
-                // Made before, as was just seen.
-                let place = places[from.index()].unwrap_or_default();
-                after.push(made[place], edge_data(0, 0, false));
-            }
-            let kind = &arranged.node(id).kind;
-            let diversions = &self.diversions[id.index()];
-            // SAFETY: `new` was promised that the graph and what it refers to live; so does the other.
-            made.push(unsafe {
-                copy_node(&self.imported.0, id, kind, &after, into, &self.device, diversions)
-            }?);
-        }
-        Ok(())
-    }
-
-    fn with_edges(&self, edges: &[(NodeId, NodeId)]) -> Result<ComputeGraph, EditError> {
-        let mut rebuild = Rebuild::new(self.imported.graph());
-        let full = |&(from, to): &(NodeId, NodeId)| Edge::full(from, to);
-        rebuild.edges(edges.iter().map(full).collect());
-        Ok(rebuild.build().map_err(ImportError::from)?.0)
-    }
-}
-
-fn other(problem: String) -> EditError {
-    EditError::Other { inside: Vec::new(), problem }
 }
 
 /// One node alone.
@@ -561,21 +331,6 @@ unsafe fn single(
     // SAFETY: the caller's promise; the graph was just made.
     unsafe { copy_node(&imported.0, id, kind, &after, graph.handle(), device, diversions) }?;
     Ok(Executable::new(&graph, 0).map_err(|refused| refused.error)?)
-}
-
-/// Rows for two pieces of memory of the same size.
-fn cut(rows: &mut Vec<Row>, a: u64, b: u64, bytes: u64, mark: u32) {
-    for start in (0..bytes).step_by(PIECE as usize) {
-        let length = PIECE.min(bytes - start);
-        rows.push([a + start, b + start, length, u64::from(mark) | (start / 4) << 32]);
-    }
-}
-
-/// The nodes of a watched graph in another order, ready to launch.
-pub struct Arranged {
-    // Dropped before the graph that it was made of.
-    executable: Executable,
-    _graph: Graph,
 }
 
 fn check(blocks: &[Block]) -> Result<(), WatchError> {
@@ -599,31 +354,26 @@ fn check(blocks: &[Block]) -> Result<(), WatchError> {
 mod tests {
     use super::*;
 
-    /// What the driver's assembler reads; `PHONOGRAPH_PTXAS` names one that does so without a driver.
     #[test]
-    fn the_kernels_are_assembled() {
-        assert!(PTX.is_ascii(), "assemblers take nothing else");
-        let Some(assembler) = std::env::var_os("PHONOGRAPH_PTXAS") else {
-            return eprintln!("skipped: the assembler, which PHONOGRAPH_PTXAS names");
+    fn an_endless_kernel_is_named_with_its_memory() {
+        let check = |nodes: &[u32], blocks: &[usize], expected: &str| {
+            let nodes: Vec<_> = nodes.iter().map(|&n| (NodeId(n), format!("k{n}"))).collect();
+            let blocks: Vec<_> =
+                blocks.iter().map(|&at| (at, Block { address: 4096, bytes: 512 })).collect();
+            let said = WatchError::Endless { nodes, blocks }.to_string();
+            let (before, after) = said.split_once(" has not ended after 10s: ").unwrap();
+            assert_eq!(format!("{before}|{}", after.split_once("comes").unwrap().1), expected);
         };
-        let folder = tempfile::tempdir().unwrap();
-        let [from, to] = ["watch.ptx", "watch.cubin"].map(|name| folder.path().join(name));
-        std::fs::write(&from, PTX).unwrap();
-        let said = std::process::Command::new(assembler)
-            .args(["-arch=sm_90", "-o"])
-            .args([&to, &from])
-            .output()
-            .unwrap();
-        assert!(said.status.success(), "{said:?}");
-    }
-
-    #[test]
-    fn a_block_is_cut_into_pieces_that_know_their_place() {
-        let mut rows = Vec::new();
-        cut(&mut rows, 4096, 1 << 40, 2 * PIECE + 12, 7);
-        let expected = [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 12)]
-            .map(|(start, bytes)| [4096 + start, (1 << 40) + start, bytes, 7 | (start / 4) << 32]);
-        assert_eq!(rows, expected);
+        let end = |what| {
+            format!(
+                ". The context is beyond use: begin anew and exclude {what}, or do not call that memory scratch"
+            )
+        };
+        let one = "; put there last: block 2 (512 bytes at 0x1000)";
+        check(&[7], &[2], &format!("n7 (k7)|{one}{}", end("it")));
+        let some = "one of n1 (k1), n2 (k2), n3 (k3) and 2 more|";
+        check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("it")));
+        check(&[], &[], &format!("a replay|{}", end("the node that waits")));
     }
 
     #[test]

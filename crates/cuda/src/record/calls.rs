@@ -1,68 +1,22 @@
-//! The calls of the tables, each by its name there without `cu`, and what they work on.
+//! The calls of the tables, each by its name there without `cu`.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUfunction_attribute, CUgraph,
-    CUipcEventHandle, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
-    CUlaunchConfig, CUmemAllocationType, CUmemAttach_flags, CUmemLocation, CUmemLocationType,
-    CUmemPoolProps, CUmemorytype, CUpointer_attribute, CUstream, CUstreamCaptureStatus,
-    CUstreamWaitValue_flags,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUfunction_attribute,
+    CUgraphExecUpdateResultInfo, CUipcEventHandle, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchAttributeValue, CUlaunchConfig, CUmemAttach_flags, CUmemLocation, CUmemLocationType,
+    CUmemorytype, CUpointer_attribute, CUstream, CUstreamCaptureStatus, CUstreamWaitValue_flags,
 };
-use phonograph_trace::{Mode, StreamKind};
 
-use super::perform::{
-    LEGACY, RECORD_EXTERNAL, WAIT_EXTERNAL, flags_of, mode_of, nothing_on_stream,
-};
-use super::{NO_DATA, RecordError, Recorder, kernel_params, nothing_on_host};
+use super::perform::{LEGACY, RECORD_EXTERNAL, WAIT_EXTERNAL, nothing_on_stream};
+use super::scene::{BYTES, PAGE, Scene};
+use super::{NO_DATA, nothing_on_host};
 use crate::device::zeroed;
-use crate::error::{DriverError, call, log_drop};
-use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
-use crate::stream::{Event, Stream};
-
-/// Bytes that a call works on.
-const BYTES: usize = 64;
-/// Bytes that are registered.
-const PAGE: usize = 4096;
-
-/// One capturing stream and everything that a call may be made on.
-pub(super) struct Scene<'a> {
-    recorder: &'a Recorder,
-    capturing: CUstream,
-    other: Stream,
-    /// Recorded on the other stream before the capture, and never.
-    recorded: Event,
-    fresh: Event,
-    /// Memory that a pool and the driver's managed memory gave before the capture.
-    pool: u64,
-    managed: u64,
-    /// Whether a call gave the former back.
-    pool_is_free: AtomicBool,
-    /// An executable to update and to destroy, and the graph that it is of.
-    spare: Executable,
-    spare_graph: Graph,
-    /// Three times as much as is registered at once, so that no page of the system's is touched twice: the first third by a
-    /// call, the last before the capture.
-    pages: Box<[u8]>,
-    made: Mutex<Made>,
-}
-
-/// What calls made, and what was made before for calls that destroy; to be given back when the capture is over.
-#[derive(Default)]
-struct Made {
-    memory: Vec<u64>,
-    host: Vec<usize>,
-    registered: Vec<usize>,
-    streams: Vec<usize>,
-    events: Vec<usize>,
-    modules: Vec<usize>,
-    pools: Vec<usize>,
-    graphs: Vec<usize>,
-    executables: Vec<usize>,
-}
+use crate::error::{DriverError, call};
 
 /// Destroys what was made last; what a refusal leaves is given back later.
 fn destroy<T: Copy>(
@@ -77,116 +31,9 @@ fn destroy<T: Copy>(
     done
 }
 
-// SAFETY: the driver's handles in it may be used from any thread; whoever makes calls takes turns.
-unsafe impl Sync for Scene<'_> {}
-
-impl<'a> Scene<'a> {
-    pub fn new(recorder: &'a Recorder, kind: StreamKind) -> Result<Self, RecordError> {
-        let device = &recorder.device;
-        let mut capturing = ptr::null_mut();
-        // SAFETY: a context is current.
-        unsafe { call!(cuStreamCreate(&mut capturing, flags_of(kind))) }?;
-        let other = Stream::new(device)?;
-        let (recorded, fresh) = (Event::new(device)?, Event::new(device)?);
-        recorded.record(&other)?;
-        let (mut pool, mut managed) = (0, 0);
-        let attach = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
-        // SAFETY: a context is current; the stream lives.
-        unsafe {
-            call!(cuMemAllocAsync(&mut pool, BYTES, other.handle()))?;
-            call!(cuMemAllocManaged(&mut managed, BYTES, attach))?;
-        }
-        let spare_graph = Graph::new(device)?;
-        let mut params = params_of(cudarc::driver::sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-        params.__bindgen_anon_1.kernel = kernel_params(&recorder.kernel);
-        // SAFETY: the graph lives; the kernel has no parameters and is the recorder's.
-        unsafe { add_node(spare_graph.handle(), &Dependencies::default(), &mut params) }?;
-        let spare = Executable::new(&spare_graph, 0).map_err(|refused| refused.error)?;
-        let pages = vec![0; 3 * PAGE].into_boxed_slice();
-        let mut doomed = Made::default();
-        Self::make_doomed(&mut doomed, &pages[2 * PAGE..], &spare_graph, device.ordinal())?;
-        device.synchronize()?;
-        Ok(Self {
-            recorder,
-            capturing,
-            other,
-            recorded,
-            fresh,
-            pool,
-            managed,
-            pool_is_free: AtomicBool::new(false),
-            spare,
-            spare_graph,
-            pages,
-            made: Mutex::new(doomed),
-        })
-    }
-
-    /// One of each thing that a call may destroy.
-    fn make_doomed(
-        made: &mut Made,
-        page: &[u8],
-        graph: &Graph,
-        ordinal: u32,
-    ) -> Result<(), DriverError> {
-        let none = ptr::null_mut::<c_void>();
-        let (mut address, mut start, mut module, mut stream) =
-            (0, none, ptr::null_mut(), ptr::null_mut());
-        let (mut event, mut pool) = (ptr::null_mut(), ptr::null_mut());
-        let (mut empty, mut executable) = (ptr::null_mut(), ptr::null_mut());
-        let text = std::ffi::CString::new(super::KERNELS).unwrap_or_default();
-        let mut properties = zeroed::<CUmemPoolProps>();
-        properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        properties.location.id = ordinal as i32;
-        let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
-        let registered = page.as_ptr().cast_mut().cast::<c_void>();
-        // SAFETY: a context is current, the graph lives, the text is terminated; the results are for these calls to write, and
-        // each is noted, to be given back.
-        unsafe {
-            call!(cuMemAlloc_v2(&mut address, BYTES))?;
-            made.memory.push(address);
-            call!(cuMemAllocHost_v2(&mut start, BYTES))?;
-            made.host.push(start.expose_provenance());
-            call!(cuMemHostRegister_v2(registered, page.len(), 0))?;
-            made.registered.push(registered.expose_provenance());
-            call!(cuStreamCreate(&mut stream, 1))?;
-            made.streams.push(stream.expose_provenance());
-            call!(cuEventCreate(&mut event, 0))?;
-            made.events.push(event.expose_provenance());
-            call!(cuModuleLoadData(&mut module, text.as_ptr().cast()))?;
-            made.modules.push(module.expose_provenance());
-            call!(cuMemPoolCreate(&mut pool, &properties))?;
-            made.pools.push(pool.expose_provenance());
-            call!(cuGraphCreate(&mut empty, 0))?;
-            made.graphs.push(empty.expose_provenance());
-            call!(cuGraphInstantiateWithParams(&mut executable, graph.handle(), &mut params))?;
-            made.executables.push(executable.expose_provenance());
-        }
-        Ok(())
-    }
-
-    pub fn capturing(&self) -> CUstream {
-        self.capturing
-    }
-
-    pub fn begin(&self, mode: Mode) -> Result<(), DriverError> {
-        // SAFETY: the stream lives.
-        unsafe { call!(cuStreamBeginCapture_v2(self.capturing, mode_of(Some(mode)))) }
-    }
-
+impl Scene<'_> {
     pub fn kernel(&self) -> Result<(), DriverError> {
         self.launch(self.capturing)
-    }
-
-    pub fn keep(&self, graph: CUgraph) {
-        if !graph.is_null() {
-            self.made().graphs.push(graph.expose_provenance());
-        }
-    }
-
-    fn made(&self) -> std::sync::MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn launch(&self, stream: CUstream) -> Result<(), DriverError> {
@@ -253,7 +100,7 @@ impl<'a> Scene<'a> {
                     call!(cuMemGetInfo_v2(&mut free, &mut total))
                 }
                 "ModuleLoadData" => {
-                    let text = std::ffi::CString::new(super::KERNELS).unwrap_or_default();
+                    let text = CString::new(super::KERNELS).unwrap_or_default();
                     let mut module = ptr::null_mut();
                     let done = call!(cuModuleLoadData(&mut module, text.as_ptr().cast()));
                     made.modules.extend(done.is_ok().then(|| module.expose_provenance()));
@@ -306,7 +153,7 @@ impl<'a> Scene<'a> {
                 }
                 "GraphInstantiate" => {
                     let mut executable = ptr::null_mut();
-                    let mut params = zeroed::<cudarc::driver::sys::CUDA_GRAPH_INSTANTIATE_PARAMS>();
+                    let mut params = zeroed::<CUDA_GRAPH_INSTANTIATE_PARAMS>();
                     let graph = self.spare_graph.handle();
                     let done =
                         call!(cuGraphInstantiateWithParams(&mut executable, graph, &mut params));
@@ -320,9 +167,7 @@ impl<'a> Scene<'a> {
                     done
                 }
                 "GraphExecUpdate" => {
-                    let mut info = std::mem::MaybeUninit::<
-                        cudarc::driver::sys::CUgraphExecUpdateResultInfo,
-                    >::zeroed();
+                    let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo>::zeroed();
                     let (executable, graph) = (self.spare.handle(), self.spare_graph.handle());
                     call!(cuGraphExecUpdate_v2(executable, graph, info.as_mut_ptr()))
                 }
@@ -475,7 +320,7 @@ impl<'a> Scene<'a> {
                     call!(cuMemcpy2DAsync_v2(&copy, s))
                 }
                 "Memcpy3DAsync" => {
-                    let mut copy = std::mem::MaybeUninit::<CUDA_MEMCPY3D>::zeroed();
+                    let mut copy = MaybeUninit::<CUDA_MEMCPY3D>::zeroed();
                     let fields = copy.as_mut_ptr();
                     (&raw mut (*fields).srcMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
                     (&raw mut (*fields).dstMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
@@ -555,47 +400,5 @@ impl<'a> Scene<'a> {
                 _ => return None,
             }
         })
-    }
-
-    /// Gives everything back; the capture is over.
-    pub fn finish(self) -> Result<(), RecordError> {
-        let made = self.made.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: each handle was made by this scene and is given back once, with no capture open.
-        unsafe {
-            log_drop(call!(cuStreamDestroy_v2(self.capturing)));
-            self.recorder.device.synchronize()?;
-            if !self.pool_is_free.load(Ordering::Relaxed) {
-                log_drop(call!(cuMemFreeAsync(self.pool, self.other.handle())));
-            }
-            let managed = std::iter::once(self.managed);
-            for address in made.memory.into_iter().chain(managed) {
-                log_drop(call!(cuMemFree_v2(address)));
-            }
-            for start in made.host {
-                log_drop(call!(cuMemFreeHost(ptr::with_exposed_provenance_mut(start))));
-            }
-            for start in made.registered {
-                log_drop(call!(cuMemHostUnregister(ptr::with_exposed_provenance_mut(start))));
-            }
-            for stream in made.streams {
-                log_drop(call!(cuStreamDestroy_v2(ptr::with_exposed_provenance_mut(stream))));
-            }
-            for event in made.events {
-                log_drop(call!(cuEventDestroy_v2(ptr::with_exposed_provenance_mut(event))));
-            }
-            for module in made.modules {
-                log_drop(call!(cuModuleUnload(ptr::with_exposed_provenance_mut(module))));
-            }
-            for executable in made.executables {
-                log_drop(call!(cuGraphExecDestroy(ptr::with_exposed_provenance_mut(executable))));
-            }
-            for pool in made.pools {
-                log_drop(call!(cuMemPoolDestroy(ptr::with_exposed_provenance_mut(pool))));
-            }
-            for graph in made.graphs {
-                log_drop(call!(cuGraphDestroy(ptr::with_exposed_provenance_mut(graph))));
-            }
-        }
-        Ok(())
     }
 }

@@ -10,6 +10,7 @@ pub mod generate;
 mod pairs;
 mod perform;
 mod program;
+mod scene;
 mod table;
 mod update;
 

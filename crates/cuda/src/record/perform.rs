@@ -115,9 +115,14 @@ impl State {
         self.streams.iter().copied()
     }
 
+    /// Whether it is the graph that captures are begun into.
+    pub fn is_kept(&self, graph: CUgraph) -> bool {
+        self.user == Some(graph)
+    }
+
     /// Destroys a graph that an end handed over, unless captures are begun into it: so the recordings have it.
     pub fn discard(&self, graph: CUgraph) {
-        if self.user != Some(graph) {
+        if !self.is_kept(graph) {
             // SAFETY: the driver has handed the graph over, and nobody else has it.
             log_drop(unsafe { call!(cuGraphDestroy(graph)) });
         }

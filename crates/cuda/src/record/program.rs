@@ -76,7 +76,7 @@ impl Recorder {
                 let state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 let streams = seen.look(at, &state)?;
                 let graph = match answer.ended {
-                    Some(graph) if !graph.is_null() => Some(seen.graph(self, &state, graph)?),
+                    Some(graph) if !graph.is_null() => Some(seen.graph(at, self, &state, graph)?),
                     _ => None,
                 };
                 let (op, result, previous) = (step.op.clone(), answer.result, answer.previous);
@@ -98,8 +98,8 @@ struct Seen {
     captures: FxHashMap<u64, usize>,
     /// By capture, since the driver uses the handles of nodes again.
     nodes: FxHashMap<u64, FxHashMap<CUgraphNode, i64>>,
-    /// The capture that a graph was last seen in.
-    graphs: FxHashMap<CUgraph, u64>,
+    /// The capture that a graph was last seen in, and the step after which it was: the driver uses the handles of graphs again.
+    graphs: FxHashMap<CUgraph, (u64, usize)>,
 }
 
 impl Seen {
@@ -116,7 +116,7 @@ impl Seen {
         for info in found.iter().flatten() {
             if let Info::Active { capture, graph, .. } = info {
                 self.captures.entry(*capture).or_insert(step);
-                self.graphs.insert(*graph, *capture);
+                self.graphs.insert(*graph, (*capture, step));
                 let names = self.nodes.entry(*capture).or_default();
                 // SAFETY: the graph is that of an open capture.
                 for node in unsafe { nodes_of(*graph) }.map_err(refused)? {
@@ -143,12 +143,15 @@ impl Seen {
 
     /// The graph that an end handed over.
     fn graph(
-        &mut self,
+        &self,
+        step: usize,
         recorder: &Recorder,
         state: &State,
         graph: CUgraph,
     ) -> Result<RecordedGraph, RecordError> {
-        let names = self.graphs.get(&graph).and_then(|capture| self.nodes.get(capture));
+        // A graph that was not seen just before its end is one that no shown stream captured, whatever had its handle before.
+        let same = |(_, seen): &&(u64, usize)| seen + 1 >= step || state.is_kept(graph);
+        let names = self.graphs.get(&graph).filter(same).and_then(|(capture, _)| self.nodes.get(capture));
         let name =
             |node: &CUgraphNode| names.and_then(|names| names.get(node)).copied().unwrap_or(UNSEEN);
         // SAFETY: the driver has handed the graph over, and it lives until it is discarded below.

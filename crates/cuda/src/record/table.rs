@@ -10,8 +10,8 @@ use cudarc::driver::sys::{CUgraph, CUstream};
 use phonograph_trace::CuResult;
 use phonograph_trace::recording::{CaptureStatus, MatrixRow, MatrixThread, NodeRow};
 
-use super::calls::Scene;
 use super::program::{Info, info};
+use super::scene::Scene;
 use super::{RecordError, Recorder};
 use crate::captures::relaxed;
 use crate::error::{DriverError, call};
@@ -42,8 +42,8 @@ impl Recorder {
                         joined(other.join())?
                     }
                 };
-                let status = status(scene.capturing())?;
-                let ended = end(scene.capturing()).map(|graph| scene.keep(graph));
+                let status = status(scene.capturing)?;
+                let ended = end(scene.capturing).map(|graph| scene.keep(graph));
                 Ok(called.map(|called| [code(&called), status, code(&ended)]))
             });
             joined(same.join())
@@ -67,12 +67,12 @@ impl Recorder {
                 scene.begin(asked.mode)?;
                 scene.kernel()?;
                 let Some(called) = scene.on_stream(&asked.call) else {
-                    end(scene.capturing()).map(|graph| scene.keep(graph))?;
+                    end(scene.capturing).map(|graph| scene.keep(graph))?;
                     return Ok(None);
                 };
-                let status = status(scene.capturing())?;
+                let status = status(scene.capturing)?;
                 let after = scene.kernel();
-                let ended = end(scene.capturing());
+                let ended = end(scene.capturing);
                 let mut row = NodeRow {
                     result: settled(code(&called)),
                     capture: status_of(status),

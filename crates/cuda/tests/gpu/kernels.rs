@@ -1,12 +1,10 @@
 //! Kernels by name: their arguments and attributes.
 
 use phonograph_cuda::{Bindings, InstantiateError};
-use phonograph_graph::{
-    Access, Arg, BufferId, DType, GraphBuilder, KernelConfig, Region, Schedule,
-};
-use phonograph_runtime::cpu::kernels::{FnKernel, Param};
+use phonograph_graph::{Access, Arg, BufferId, GraphBuilder, KernelConfig, Region, Schedule};
 
-use crate::case::{Case, check, cuda, view};
+use crate::case::{check, cuda, view};
+use crate::samples::axpy_case;
 
 const AXPY: &str = r#"
 extern "C" __global__ void axpy(const float *x, float *y, float a, unsigned n) {
@@ -40,23 +38,7 @@ fn kernels_by_name_take_arguments_and_attributes() {
             .arg(Arg::Slot(a))
             .arg(Arg::Scalar(1000u32.into()))
             .finish();
-        let mut case = Case::new(b.build().unwrap());
-        case.kernels.push(("axpy", AXPY));
-        let params = [
-            Param::Read(DType::F32),
-            Param::ReadWrite(DType::F32),
-            Param::Scalar(DType::F32),
-            Param::Scalar(DType::U32),
-        ];
-        case.registry.register(
-            "axpy",
-            FnKernel::whole(&params, |block| {
-                let (x, y, a) =
-                    (block.read::<f32>(0)?, block.write::<f32>(1)?, block.scalar::<f32>(2)?);
-                y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
-                Ok(())
-            }),
-        );
+        let case = axpy_case(b.build().unwrap(), AXPY);
         check(&mut cuda, &case);
     }
 }

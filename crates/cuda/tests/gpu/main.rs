@@ -14,6 +14,8 @@ mod handles;
 mod host;
 mod kernels;
 mod nodes;
+#[path = "../../../runtime/tests/graphs/operations.rs"]
+mod operations;
 mod parts;
 mod profile;
 mod record;

@@ -36,6 +36,17 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     let mut watch = unsafe { Watch::new(import(), &device, &blocks) }.unwrap();
 
     assert_eq!(watch.named(NodeId(1)), [(1, 0)], "the second kernel works on the second block");
+    // SAFETY: as above.
+    let mut pieces = unsafe { Watch::new(import(), &device, &blocks) }.unwrap();
+    pieces.cut(&[(0, 128), (1, 4), (1, 8)]);
+    let lengths: Vec<u64> = pieces.blocks().iter().map(|block| block.bytes).collect();
+    assert_eq!(lengths, [128, 128, 4, 4, 248]);
+    let whole = pieces.save(&[0, 1]).unwrap();
+    pieces.run(NodeId(0)).unwrap();
+    let changed = pieces.changed(&[(0, &whole[0]), (1, &whole[1])]).unwrap();
+    assert_eq!(changed, [(0, 0..128), (1, 0..128)], "the kernel writes all of the block");
+    pieces.restore(&[(0, &whole[0]), (1, &whole[1])]).unwrap();
+    drop((whole, pieces));
     let start = watch.save(&[0, 1]).unwrap();
     let begin = [(0, &start[0]), (1, &start[1])];
     for node in 0..4 {
@@ -77,10 +88,6 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     watch.run(NodeId(0)).unwrap();
     assert!(watch.changed(&[begin[0], (own, &done[0])]).unwrap().is_empty());
     assert!(watch.divert(NodeId(0), &[]).unwrap());
-    let half = watch.part(&done[0], 128..256).unwrap();
-    let short = watch.spare(128).unwrap();
-    watch.restore(&[(short, &half)]).unwrap();
-    assert!(watch.changed(&[(short, &half)]).unwrap().is_empty());
 
     let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
     let chain: Vec<(NodeId, NodeId)> = (0..3).map(|n| (NodeId(n), NodeId(n + 1))).collect();
@@ -97,7 +104,10 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     let changed = watch.changed(&begin[1..]).unwrap();
     assert!(matches!(changed[..], [(0, _)]), "by its place in the list: {changed:?}");
     let circle = [(NodeId(0), NodeId(1)), (NodeId(1), NodeId(0))];
-    for (nodes, edges) in [(&nodes[..], &circle[..]), (&nodes[..3], &[]), (&[NodeId(0); 4], &[])] {
+    let strange = [(NodeId(0), NodeId(4))];
+    for (nodes, edges) in
+        [(&nodes[..], &circle[..]), (&nodes, &strange), (&nodes[..3], &[]), (&[NodeId(0); 4], &[])]
+    {
         assert!(matches!(watch.apply(nodes, edges), Err(WatchError::Edit(_))));
     }
     assert_eq!(watch.imported().graph().edge_count(), 3, "a refusal changes nothing");

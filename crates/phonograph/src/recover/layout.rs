@@ -4,10 +4,10 @@
 //! O(nodes · log nodes + edges) each, beyond the plan of a cap.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 
-use phonograph_graph::{ComputeGraph, GraphBuilder, NodeId, Step};
+use phonograph_graph::{ComputeGraph, GraphBuilder, GraphError, NodeId, Step};
 use phonograph_plan::PlanError;
 use phonograph_plan::analysis::{levels, redundant_edges};
 use phonograph_plan::streams::{PlanOptions, schedule};
@@ -42,28 +42,64 @@ impl fmt::Display for Making {
     }
 }
 
-/// An order under a cap: edges that no others imply.
+/// On which lane each node runs, and when it is made.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Layout {
+    /// By node; nodes of a lane follow one another.
+    pub lane: Vec<u32>,
+    /// All nodes, as they are made, each after what it waits for.
+    pub made: Vec<NodeId>,
+}
+
+impl Layout {
+    /// The order that it asks for on top of the flow's: the edges that no others imply.
+    pub fn order(&self, flow: &ComputeGraph) -> Result<ComputeGraph, GraphError> {
+        let mut edges: Vec<_> = flow.edges().map(|edge| (edge.from, edge.to)).collect();
+        let mut last = BTreeMap::<u32, NodeId>::new();
+        for &node in &self.made {
+            let before = last.insert(self.lane[node.index()], node);
+            edges.extend(before.map(|before| (before, node)));
+        }
+        ordered(flow, &edges)
+    }
+}
+
+/// The nodes of a graph with these edges, those aside that others imply. Memory is no matter here, only who waits for whom.
+pub(super) fn ordered(
+    graph: &ComputeGraph,
+    edges: &[(NodeId, NodeId)],
+) -> Result<ComputeGraph, GraphError> {
+    let bare = |edges: &mut dyn Iterator<Item = (NodeId, NodeId)>| {
+        let mut builder = GraphBuilder::new();
+        graph.node_ids().for_each(|_| {
+            builder.add_barrier("");
+        });
+        edges.for_each(|(from, to)| {
+            builder.dep(from, to);
+        });
+        builder.build()
+    };
+    let full = bare(&mut edges.iter().copied())?;
+    let implied: BTreeSet<(NodeId, NodeId)> =
+        redundant_edges(&full).iter().map(|edge| (edge.from, edge.to)).collect();
+    let needed = full.edges().map(|edge| (edge.from, edge.to));
+    bare(&mut needed.filter(|pair| !implied.contains(pair)))
+}
+
+/// An order under a cap.
 pub(super) struct Capped {
+    /// Who waits for whom, along lanes too.
     graph: ComputeGraph,
+    lane: Vec<u32>,
     /// Cost of the longest path from each node on, its own included.
     rest: Vec<u64>,
 }
 
 impl Capped {
-    /// The graph's order, or that on at most so many streams: its edges and those along each stream.
+    /// The graph's order, each chain on a lane of its own, or that on at most so many lanes.
     pub fn new(graph: &ComputeGraph, cap: Option<u32>, costs: &[u64]) -> Result<Self, PlanError> {
-        // Memory is no matter here, only who waits for whom.
-        let bare = |edges: &mut dyn Iterator<Item = (NodeId, NodeId)>| {
-            let mut builder = GraphBuilder::new();
-            graph.node_ids().for_each(|_| {
-                builder.add_barrier("");
-            });
-            edges.for_each(|(from, to)| {
-                builder.dep(from, to);
-            });
-            builder.build()
-        };
         let mut edges: Vec<_> = graph.edges().map(|edge| (edge.from, edge.to)).collect();
+        let mut lane = vec![0; graph.node_count()];
         if let Some(cap) = cap {
             let options = PlanOptions { costs: Some(costs), ..PlanOptions::at_most(cap) };
             let plan = schedule(graph, &options)?;
@@ -72,65 +108,89 @@ impl Capped {
                 let Step::Run { nodes, stream } = step else { continue };
                 for &node in nodes {
                     edges.extend(last[stream.index()].replace(node).map(|before| (before, node)));
+                    lane[node.index()] = stream.0;
                 }
             }
+        } else {
+            for (at, chain) in (0..).zip(chains(graph)) {
+                chain.iter().for_each(|node| lane[node.index()] = at);
+            }
         }
-        let full = bare(&mut edges.into_iter())?;
-        let implied: BTreeSet<(NodeId, NodeId)> =
-            redundant_edges(&full).iter().map(|edge| (edge.from, edge.to)).collect();
-        let needed = full.edges().map(|edge| (edge.from, edge.to));
-        let graph = bare(&mut needed.filter(|pair| !implied.contains(pair)))?;
+        let graph = ordered(graph, &edges)?;
         let mut rest = costs.to_vec();
         for &node in graph.topological_order().iter().rev() {
             let after = graph.successors(node).iter().map(|next| rest[next.index()]).max();
             rest[node.index()] += after.unwrap_or(0);
         }
-        Ok(Self { graph, rest })
+        Ok(Self { graph, lane, rest })
     }
 
-    /// Nodes on the longest path.
-    pub fn depth(&self) -> usize {
-        depth(&self.graph)
-    }
-
-    /// The edges; those into a node begin with the one that the longest path comes by.
-    pub fn edges(&self) -> Vec<(NodeId, NodeId)> {
+    /// With its nodes made in an order.
+    pub fn layout(&self, how: Making) -> Layout {
         let level = levels(&self.graph).level;
-        let mut edges: Vec<_> = self.graph.edges().map(|edge| (edge.from, edge.to)).collect();
-        edges.sort_by_key(|&(from, to)| (to, Reverse(level[from.index()]), from));
-        edges
-    }
-
-    /// The nodes in the order in which they are to be made.
-    pub fn making(&self, how: Making) -> Vec<NodeId> {
-        let level = levels(&self.graph).level;
-        let mut waits: Vec<usize> =
-            self.graph.node_ids().map(|node| self.graph.predecessors(node).len()).collect();
-        let mut made = Vec::with_capacity(waits.len());
         // The greatest comes first: what counts, then the earliest captured.
-        let key = |node: NodeId, made: usize| -> (u64, u64, Reverse<NodeId>) {
+        let made = made(&self.graph, |node, made| {
             let rest = self.rest[node.index()];
-            let (first, second) = match how {
+            match how {
                 Making::Captured => (0, 0),
                 Making::Levels => (u64::from(u32::MAX - level[node.index()]), rest),
                 Making::Longest => (rest, 0),
                 Making::Chains => (made as u64, rest),
-            };
-            (first, second, Reverse(node))
-        };
-        let roots = self.graph.node_ids().filter(|node| waits[node.index()] == 0);
-        let mut ready: BinaryHeap<_> = roots.map(|node| key(node, 0)).collect();
-        while let Some((_, _, Reverse(node))) = ready.pop() {
-            made.push(node);
-            for &next in self.graph.successors(node) {
-                waits[next.index()] -= 1;
-                if waits[next.index()] == 0 {
-                    ready.push(key(next, made.len()));
-                }
+            }
+        });
+        Layout { lane: self.lane.clone(), made }
+    }
+}
+
+/// A topological order: of the nodes that are ready the one with the greatest key, which is asked for when it becomes ready
+/// and so many nodes have been made; of equal ones the earliest captured.
+pub(super) fn made<K: Ord>(graph: &ComputeGraph, key: impl Fn(NodeId, usize) -> K) -> Vec<NodeId> {
+    let mut waits: Vec<usize> =
+        graph.node_ids().map(|node| graph.predecessors(node).len()).collect();
+    let mut made = Vec::with_capacity(waits.len());
+    let roots = graph.node_ids().filter(|node| waits[node.index()] == 0);
+    let mut ready: BinaryHeap<_> = roots.map(|node| (key(node, 0), Reverse(node))).collect();
+    while let Some((_, Reverse(node))) = ready.pop() {
+        made.push(node);
+        for &next in graph.successors(node) {
+            waits[next.index()] -= 1;
+            if waits[next.index()] == 0 {
+                ready.push((key(next, made.len()), Reverse(next)));
             }
         }
-        made
     }
+    made
+}
+
+/// The edges of an order; those into a node begin with the one that the longest path comes by.
+pub(super) fn edges(order: &ComputeGraph) -> Vec<(NodeId, NodeId)> {
+    let level = levels(order).level;
+    let mut edges: Vec<_> = order.edges().map(|edge| (edge.from, edge.to)).collect();
+    edges.sort_by_key(|&(from, to)| (to, Reverse(level[from.index()]), from));
+    edges
+}
+
+/// Nodes with nothing beside them on the way from one to the next, as long as that goes on: all nodes, each in one chain, by
+/// first node.
+pub(super) fn chains(graph: &ComputeGraph) -> Vec<Vec<NodeId>> {
+    let follows = |node: NodeId| match graph.predecessors(node) {
+        &[before] if graph.successors(before).len() == 1 => Some(before),
+        _ => None,
+    };
+    let mut chains = Vec::new();
+    for first in graph.node_ids().filter(|&node| follows(node).is_none()) {
+        let mut chain = vec![first];
+        let mut last = first;
+        while let &[next] = graph.successors(last) {
+            if follows(next).is_none() {
+                break;
+            }
+            chain.push(next);
+            last = next;
+        }
+        chains.push(chain);
+    }
+    chains
 }
 
 /// Nodes on the longest path of a graph.
@@ -160,18 +220,28 @@ mod tests {
         let costs = [1, 1, 1, 1, 2, 2, 2, 1];
         let capped = Capped::new(&diamond(), None, &costs).unwrap();
         let check = |how, expected: [u32; 8]| {
-            assert_eq!(capped.making(how), expected.map(NodeId), "{how}");
+            let layout = capped.layout(how);
+            assert_eq!(layout.made, expected.map(NodeId), "{how}");
+            let order = layout.order(&diamond()).unwrap();
+            assert_eq!((edges(&order).len(), depth(&order)), (8, 5));
         };
         check(Making::Captured, [0, 1, 2, 3, 4, 5, 6, 7]);
         check(Making::Levels, [0, 4, 1, 5, 2, 6, 3, 7]);
         check(Making::Longest, [0, 4, 5, 1, 2, 6, 3, 7]);
         check(Making::Chains, [0, 4, 5, 6, 1, 2, 3, 7]);
-        assert_eq!((capped.edges().len(), capped.depth()), (8, 5));
     }
 
     #[test]
     fn a_cap_of_one_is_a_chain() {
-        let capped = Capped::new(&diamond(), Some(1), &[1; 8]).unwrap();
-        assert_eq!((capped.edges().len(), capped.depth()), (7, 8));
+        let layout = Capped::new(&diamond(), Some(1), &[1; 8]).unwrap().layout(Making::Captured);
+        let order = layout.order(&diamond()).unwrap();
+        assert_eq!((edges(&order).len(), depth(&order)), (7, 8));
+    }
+
+    #[test]
+    fn chains_end_where_something_else_goes_on_or_comes_in() {
+        let expected = [vec![0], vec![1, 2, 3], vec![4, 5, 6], vec![7]];
+        let expected = expected.map(|chain| chain.into_iter().map(NodeId).collect::<Vec<_>>());
+        assert_eq!(chains(&diamond()), expected);
     }
 }

@@ -89,6 +89,8 @@ pub struct NamedLifetimes {
 /// # Errors
 /// [`CsvError`] tells line and column.
 pub fn from_csv(bytes: &[u8]) -> Result<NamedLifetimes, CsvError> {
+    // Spreadsheets begin with the mark of UTF-8.
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut lines = (1..).zip(bytes.split(|&byte| byte == b'\n'));
     let mut columns = None;
     let mut ids: Vec<String> = Vec::new();

@@ -33,7 +33,7 @@ pub struct Placement {
     /// What every placement needs at least.
     pub lower_bound: u64,
     /// Whether the search ended by itself: the peak is as low as can be, or within the capacity asked for, or every
-    /// placement below it was tried. If not, the budget ran out.
+    /// placement below it was tried. If not, the budget ran out, or there were too many lifetimes for a search.
     pub complete: bool,
 }
 

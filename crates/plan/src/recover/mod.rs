@@ -3,8 +3,9 @@
 //! In: a [`Subject`], a graph whose kernels nobody can look into, captured as a chain or nearly, with its memory cut into
 //! blocks. Out: an [`Observed`] for each node, and the graph with only the edges that conflicts on those blocks need.
 //!
-//! The method, in the files' order. `histories` runs the nodes in captured order on several inputs and calls a block
-//! *written* by a node if its bytes changed. For each node `observe` then puts other values into blocks that other nodes write
+//! The method, in the order of its steps. `histories` runs the nodes in captured order on several inputs and calls a block
+//! *written* by a node if its bytes changed; where different nodes write what lies side by side in a block, `borders` cuts it.
+//! For each node `observe` then puts other values into blocks that other nodes write
 //! (the bytes that they hold at that place on another input, which no kernel can choke on; zeros only if allowed), runs the
 //! node again and sees whether its results differ: those blocks were *read*; the node's parameters give a guess which, and
 //! halving the others finds what the guess lacks. `workspaces` gives runs of nodes that only share scratch memory copies of
@@ -27,13 +28,14 @@ use std::ops::{ControlFlow, Range};
 
 use phonograph_graph::{ComputeGraph, NodeId};
 
+mod borders;
 mod flow;
 mod histories;
 mod observe;
 mod verify;
 mod workspaces;
 
-use observe::Seen;
+use histories::Histories;
 
 pub use flow::data_flow;
 pub use workspaces::{Diverted, Private};
@@ -70,8 +72,14 @@ pub trait Subject {
     /// Blocks that a node's parameters seem to name, and at which byte. Nothing is concluded from it; a good guess saves
     /// experiments.
     fn named(&self, node: NodeId) -> Vec<(BlockId, u64)>;
+    /// Whether a node is to keep its place among all others, and to be run on nothing but what captured order gives it: one
+    /// that waits for what it finds in memory, say.
+    fn is_excluded(&self, node: NodeId) -> bool;
     /// Whether nobody looks at what a block holds after a replay.
     fn is_scratch(&self, block: BlockId) -> bool;
+    /// Cuts blocks at these bytes, which are given in ascending order; blocks are numbered anew. A node that seems to name a
+    /// block seems to name all its pieces.
+    fn cut(&mut self, borders: &[(BlockId, u64)]);
     /// Writes input number `sample` where the graph expects its inputs. The same number is the same input.
     fn give(&mut self, sample: u32) -> Result<(), Self::Error>;
     /// Runs one node.
@@ -192,6 +200,8 @@ pub enum Opaque {
     NothingWritten,
     /// The same bytes gave different results.
     NotRepeatable,
+    /// The subject wants it so.
+    Excluded,
     /// The observation was stopped, or reached its limit of memory, before this node.
     NotExamined,
 }
@@ -201,6 +211,7 @@ impl std::fmt::Display for Opaque {
         f.write_str(match self {
             Opaque::NothingWritten => "it writes nothing that was seen",
             Opaque::NotRepeatable => "it gives different results for the same bytes",
+            Opaque::Excluded => "it was excluded",
             Opaque::NotExamined => "it was not examined",
         })
     }
@@ -261,28 +272,52 @@ pub fn recover<S: Subject>(
     limits: Limits,
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Recovered, S::Error> {
-    let blocks: Vec<BlockId> = (0..subject.blocks()).map(BlockId).collect();
-    let original = subject.save(&blocks)?;
-    let found = attempt(subject, limits, watch);
-    let copies: Vec<_> = blocks.iter().copied().zip(&original).collect();
-    let restored = subject.restore(&copies);
-    let found = found?;
-    restored?;
-    Ok(found)
+    let mut bench = Bench { subject, watch, runs: 0 };
+    let mut whole = true;
+    loop {
+        let blocks: Vec<BlockId> = (0..bench.subject.blocks()).map(BlockId).collect();
+        let original = bench.subject.save(&blocks)?;
+        let found = attempt(&mut bench, limits, whole);
+        let copies: Vec<_> = blocks.iter().copied().zip(&original).collect();
+        let restored = bench.subject.restore(&copies);
+        let found = found?;
+        restored?;
+        match found {
+            Found::All(recovered) => return Ok(*recovered),
+            Found::Borders(borders) => bench.subject.cut(&borders),
+        }
+        whole = false;
+    }
+}
+
+/// What an attempt has found.
+enum Found {
+    All(Box<Recovered>),
+    /// Places at which blocks are to be cut before anything else is looked for.
+    Borders(Vec<(BlockId, u64)>),
 }
 
 fn attempt<S: Subject>(
-    subject: &mut S,
+    bench: &mut Bench<'_, S>,
     limits: Limits,
-    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Recovered, S::Error> {
-    let mut bench = Bench { subject, watch, runs: 0 };
-    let Seen { mut observed, histories, mut stopped } = observe::observe(&mut bench, limits)?;
+    whole: bool,
+) -> Result<Found, S::Error> {
+    let mut observed = vec![Observed::default(); bench.subject.nodes() as usize];
+    let (histories, complete) = Histories::record(bench, limits, &mut observed)?;
+    if complete && whole {
+        let mut borders = borders::borders(&observed);
+        // Copies of scratch memory are of whole blocks.
+        borders.retain(|(block, _)| !bench.subject.is_scratch(*block));
+        if !borders.is_empty() {
+            return Ok(Found::Borders(borders));
+        }
+    }
+    let mut stopped = !complete || !observe::observe(bench, limits, &histories, &mut observed)?;
     let names: Vec<String> =
         (0..bench.subject.nodes()).map(|n| bench.subject.name(NodeId(n))).collect();
     let mut private = Vec::new();
     if !stopped {
-        let found = workspaces::privatise(&mut bench, limits, &histories, &mut observed, &names)?;
+        let found = workspaces::privatise(bench, limits, &histories, &mut observed, &names)?;
         stopped = found.is_none();
         private = found.unwrap_or_default();
     }
@@ -295,10 +330,11 @@ fn attempt<S: Subject>(
     let verdict = if stopped {
         Verdict::Stopped
     } else {
-        verify::verify(&mut bench, limits, &mut observed, &mut missed, &flow)?
+        verify::verify(bench, limits, &mut observed, &mut missed, &flow)?
     };
     let (graph, runs) = (flow(&observed, &missed), bench.runs);
-    Ok(Recovered { graph, observed, missed, private, verdict, runs })
+    let recovered = Recovered { graph, observed, missed, private, verdict, runs };
+    Ok(Found::All(Box::new(recovered)))
 }
 
 /// A subject, what watches it, and the count of runs.

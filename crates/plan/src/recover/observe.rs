@@ -1,7 +1,6 @@
 //! Which blocks each node writes and reads, by experiment.
 //!
-//! First every sample runs from front to back and what changes is kept: a history of each block a sample. Then the first
-//! sample is walked again. Before each node stands what stood there then; some blocks are exchanged for their bytes from
+//! The first sample is walked again. Before each node stands what stood there then; some blocks are exchanged for their bytes from
 //! another sample's history, the node runs, and its results are compared. Blocks that the node's parameters seem to name
 //! are tried one by one, all others at once, which is halved only if it matters.
 
@@ -13,28 +12,17 @@ use phonograph_graph::NodeId;
 use super::histories::Histories;
 use super::{Bench, BlockId, Change, Limits, Observed, Opaque, Stage, Subject};
 
-/// What an observation found.
-pub(super) struct Seen<S: Subject> {
-    /// By node.
-    pub observed: Vec<Observed>,
-    /// What blocks held on the way.
-    pub histories: Histories<S>,
-    /// Whether it was stopped, or ran out of memory for copies, before it was done.
-    pub stopped: bool,
-}
-
-/// Observes all nodes.
+/// Observes all nodes. False if it was stopped before it was done.
 pub(super) fn observe<S: Subject>(
     bench: &mut Bench<'_, S>,
     limits: Limits,
-) -> Result<Seen<S>, S::Error> {
-    let mut observed = vec![Observed::default(); bench.subject.nodes() as usize];
-    let (histories, complete) = Histories::record(bench, limits, &mut observed)?;
-    if complete && limits.zeros {
-        rewrites(bench, &histories, &mut observed)?;
+    histories: &Histories<S>,
+    observed: &mut [Observed],
+) -> Result<bool, S::Error> {
+    if limits.zeros {
+        rewrites(bench, histories, observed)?;
     }
-    let complete = complete && reads(bench, limits, &histories, &mut observed)?;
-    Ok(Seen { observed, histories, stopped: !complete })
+    reads(bench, limits, histories, observed)
 }
 
 /// Finds writes of what was there already: clears every block that nothing changed, and runs each node on that.
@@ -51,6 +39,11 @@ fn rewrites<S: Subject>(
     let zeros = bench.subject.save(&quiet)?;
     histories.return_to(bench, &all, 0)?;
     for (node, seen) in (0..).map(NodeId).zip(observed) {
+        if bench.subject.is_excluded(node) {
+            let mut trial = Trial { bench, histories, node, shared: &shared, seen };
+            trial.leave()?;
+            continue;
+        }
         bench.subject.clear(&quiet)?;
         let mut trial = Trial { bench, histories, node, shared: &shared, seen };
         trial.run()?;
@@ -145,6 +138,10 @@ impl<S: Subject> Trial<'_, '_, S> {
 
     /// Runs it on the bytes of the first sample.
     fn repeat(&mut self) -> Result<(), S::Error> {
+        if self.bench.subject.is_excluded(self.node) {
+            self.seen.opaque = Some(Opaque::Excluded);
+            return Ok(());
+        }
         if self.seen.writes.is_empty() {
             self.seen.opaque = Some(Opaque::NothingWritten);
             return Ok(());

@@ -220,7 +220,7 @@ impl<S: Subject> Trial<'_, '_, S> {
             let seen = &self.observed[at];
             let at = NodeId::from_index(at);
             let is_moving = moving.iter().any(|run| run.nodes.contains(&at));
-            let unknown = matches!(seen.opaque, Some(Opaque::NotRepeatable | Opaque::NotExamined));
+            let unknown = seen.opaque.is_some_and(|why| why != Opaque::NothingWritten);
             !is_moving && (unknown || seen.assumed.contains(&self.block))
         });
         if let Some(last) = unsure {
@@ -233,6 +233,9 @@ impl<S: Subject> Trial<'_, '_, S> {
 
     fn fits(&mut self, run: &Run) -> Result<Fit, S::Error> {
         let block = self.block;
+        if run.all.clone().any(|node| self.bench.subject.is_excluded(NodeId(node))) {
+            return Ok(Fit::Stays);
+        }
         let mut left = Vec::new();
         for sample in 1..=self.histories.samples() {
             self.stand_before(run, sample, block)?;

@@ -348,7 +348,7 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
         match (by, unjoined.first()) {
             (Some(by), _) => Err(broken(Step::End, by)),
             (None, Some(stream)) if DRIVER => {
-                let problem = format_args!("{stream:?} was forked and has not been joined");
+                let problem = format!("{stream:?} was forked and has not been joined");
                 Err(BackendError::new(Step::End, problem))
             }
             (None, _) => Ok(recording),

@@ -4,8 +4,9 @@ use phonograph_graph::{
     Access, Arg, BufferId, ComputeGraph, DType, Expr, Extent, GraphBuilder, LibraryKernel,
     MemsetNode, NodeId, Pitched, Region, SlotId, Target, View,
 };
+use phonograph_runtime::cpu::kernels::{FnKernel, Param};
 
-use crate::case::{add_one, view};
+use crate::case::{Case, add_one, view};
 
 /// A graph with something of everything that can be changed between replays: `output` is `input` times `by`, and one more
 /// where `plus` is enabled, plus `by`, in its first half, and ones in its second.
@@ -92,4 +93,26 @@ pub fn nested(also: impl FnOnce(&mut GraphBuilder, Region)) -> ComputeGraph {
     b.add_child("child", child.build().unwrap());
     b.add_elementwise("plus", add_one(), &[xv], &[], &[xv]);
     b.build().unwrap()
+}
+
+/// A graph with kernels called `axpy`, which is this source on the GPU: y ← y + a x, of tensors x and y, a and a length.
+pub fn axpy_case(graph: ComputeGraph, source: &'static str) -> Case {
+    let mut case = Case::new(graph);
+    case.kernels.push(("axpy", source));
+    let params = [
+        Param::Read(DType::F32),
+        Param::ReadWrite(DType::F32),
+        Param::Scalar(DType::F32),
+        Param::Scalar(DType::U32),
+    ];
+    case.registry.register(
+        "axpy",
+        FnKernel::whole(&params, |block| {
+            let (x, y, a) =
+                (block.read::<f32>(0)?, block.write::<f32>(1)?, block.scalar::<f32>(2)?);
+            y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
+            Ok(())
+        }),
+    );
+    case
 }

@@ -55,8 +55,20 @@ pub enum RecordingError {
         /// The members that are there.
         found: String,
     },
+    /// A record of another kind than those before it.
+    #[error(
+        "line {line}: {found} among records that are each {expected}; a recording is of one kind"
+    )]
+    OtherKind {
+        /// Line, from 1.
+        line: usize,
+        /// What it is.
+        found: &'static str,
+        /// What the first record is.
+        expected: &'static str,
+    },
     /// A record that is not well formed.
-    #[error("line {line}: {error}")]
+    #[error("{}", malformed(*line, error))]
     Malformed {
         /// Line, from 1.
         line: usize,
@@ -103,39 +115,102 @@ impl Recording {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let first = text.lines().enumerate().find(|(_, line)| !line.trim().is_empty());
         let (at, first) = first.ok_or(RecordingError::Empty)?;
-        let record: serde_json::Map<String, serde_json::Value> = serde_json::from_str(first)
+        let record: Members = serde_json::from_str(first)
             .map_err(|error| RecordingError::Malformed { line: at + 1, error })?;
+        match Kind::of(&record) {
+            Some(kind @ Kind::Program) => {
+                records(text, kind, Program::check, |p| &p.id).map(Self::Programs)
+            }
+            Some(kind @ Kind::Update) => {
+                records(text, kind, UpdatePair::check, |p| &p.id).map(Self::Updates)
+            }
+            Some(kind @ Kind::Node) => {
+                records(text, kind, NodeRow::check, |r| &r.call).map(Self::Nodes)
+            }
+            Some(kind @ Kind::Matrix) => {
+                records(text, kind, |_| Ok(()), |r: &MatrixRow| &r.call).map(Self::Matrix)
+            }
+            None => {
+                let keys = record.keys().take(MEMBERS).map(|key| {
+                    let short: String = key.chars().take(KEY).collect();
+                    format!("`{}`", short.escape_debug())
+                });
+                let found = keys.collect::<Vec<_>>().join(", ");
+                let found = if found.is_empty() { "none".to_owned() } else { found };
+                Err(RecordingError::UnknownKind { line: at + 1, found })
+            }
+        }
+    }
+}
+
+type Members = serde_json::Map<String, serde_json::Value>;
+
+/// What a record is, by the members that it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Program,
+    Update,
+    Node,
+    Matrix,
+}
+
+impl Kind {
+    fn of(record: &Members) -> Option<Self> {
         let has = |key| record.contains_key(key);
         if has("steps") {
-            records(text, Program::check, |p| &p.id).map(Self::Programs)
+            Some(Self::Program)
         } else if has("a") && has("b") {
-            records(text, UpdatePair::check, |p| &p.id).map(Self::Updates)
+            Some(Self::Update)
         } else if has("call") && has("nodes") {
-            records(text, NodeRow::check, |r| &r.call).map(Self::Nodes)
+            Some(Self::Node)
         } else if has("call") && has("thread") {
-            records(text, |_| Ok(()), |r: &MatrixRow| &r.call).map(Self::Matrix)
+            Some(Self::Matrix)
         } else {
-            let keys = record.keys().take(MEMBERS).map(|key| {
-                let short: String = key.chars().take(KEY).collect();
-                format!("`{}`", short.escape_debug())
-            });
-            let found = keys.collect::<Vec<_>>().join(", ");
-            let found = if found.is_empty() { "none".to_owned() } else { found };
-            Err(RecordingError::UnknownKind { line: at + 1, found })
+            None
         }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Program => "a program",
+            Self::Update => "an update",
+            Self::Node => "a call on a capturing stream",
+            Self::Matrix => "a call beside a capture",
+        }
+    }
+}
+
+/// The JSON reader counts lines in what it is given, which is one line.
+fn malformed(line: usize, error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let what = said.rsplit_once(" at line ").map_or(said.as_str(), |(what, _)| what);
+    let hint = if error.is_eof() { "; a record is one line" } else { "" };
+    match error.column() {
+        0 => format!("line {line}: {what}{hint}"),
+        column => format!("line {line}, column {column}: {what}{hint}"),
     }
 }
 
 fn records<T: DeserializeOwned>(
     text: &str,
+    kind: Kind,
     check: impl Fn(&T) -> Result<(), String>,
     id: impl Fn(&T) -> &String,
 ) -> Result<Vec<T>, RecordingError> {
     let mut out = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let line_number = at + 1;
-        let record: T = serde_json::from_str(line)
-            .map_err(|error| RecordingError::Malformed { line: line_number, error })?;
+        let record: T = serde_json::from_str(line).map_err(|error| {
+            let other = serde_json::from_str(line).ok().and_then(|record| Kind::of(&record));
+            match other.filter(|other| *other != kind) {
+                Some(other) => RecordingError::OtherKind {
+                    line: line_number,
+                    found: other.words(),
+                    expected: kind.words(),
+                },
+                None => RecordingError::Malformed { line: line_number, error },
+            }
+        })?;
         check(&record).map_err(|what| RecordingError::Inconsistent {
             line: line_number,
             id: id(&record).clone(),
@@ -157,11 +232,16 @@ mod tests {
             ("".to_owned(), "the recording is empty"),
             ("{}".to_owned(), "line 1: this is no record of a known kind: expected the members `steps` (a program), `a` and `b` (an update), `call` and `thread` (a call beside a capture) or `call` and `nodes` (a call on a capturing stream), found none"),
             ("{\"calls\":[],\"x\":1}".to_owned(), "line 1: this is no record of a known kind: expected the members `steps` (a program), `a` and `b` (an update), `call` and `thread` (a call beside a capture) or `call` and `nodes` (a call on a capturing stream), found `calls`, `x`"),
-            ("\r\n\n[1]\n".to_owned(), "line 3: invalid type: sequence, expected a map at line 1 column 0"),
-            (format!("{program}\n\n{{\"id\":1}}"), "line 3: invalid type: integer `1`, expected a string at line 1 column 7"),
+            ("\r\n\n[1]\n".to_owned(), "line 3: invalid type: sequence, expected a map"),
+            (format!("{program}\n\n{{\"id\":1}}"), "line 3, column 7: invalid type: integer `1`, expected a string"),
+            (program[..9].to_owned(), "line 1, column 9: EOF while parsing an object; a record is one line"),
+            (
+                format!("{program}\n{{\"a\":[],\"b\":[]}}"),
+                "line 2: an update among records that are each a program; a recording is of one kind",
+            ),
             (program.replace("[\"none\"]", "[]"), "line 1: record `p`: step 0 shows 0 streams of 1"),
             (program.replace("\"events\":1", "\"events\":99999999"), "line 1: record `p`: it declares more than 65536 events"),
-            (program.replace("\"none\"", "\"lost\""), "line 1: unknown stream status `lost` at line 1 column 108"),
+            (program.replace("\"none\"", "\"lost\""), "line 1, column 108: unknown stream status `lost`"),
             (
                 r#"{"id":"u","a":[{"kind":"empty","deps":[3]}],"b":[],"result":"SUCCESS","update":"SUCCESS","error_node":null,"error_from":null}"#.to_owned(),
                 "line 1: record `u`: node 0 depends on node 3 of 1",

@@ -7,6 +7,8 @@ mod failures;
 mod limits;
 mod memory;
 mod nodes;
+#[path = "../../../runtime/tests/graphs/operations.rs"]
+mod operations;
 #[path = "../../../runtime/tests/graphs/samples.rs"]
 mod samples;
 #[path = "../../../runtime/tests/graphs/case.rs"]

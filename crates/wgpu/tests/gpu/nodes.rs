@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::case::{Case, add_one, check, gpu, view};
-use crate::samples::{ROW_NUMBERS, WithSlots, numbered_rows, with_slots};
+use crate::case::{add_one, check, gpu, view};
+use crate::samples::{ROW_NUMBERS, WithSlots, axpy_case, numbered_rows, with_slots};
 use phonograph_graph::{
     Access, Arg, Buffer, BufferId, BufferRole, DType, EventId, Expr, GraphBuilder, MemcpyDir,
     Region, Schedule, Space, View,
 };
-use phonograph_runtime::cpu::kernels::{FnKernel, Param};
 use phonograph_wgpu::{BindError, Bindings, ReplayError, SetError, Shader};
 
 #[test]
@@ -124,29 +123,7 @@ fn kernels_by_name_take_the_users_wgsl() {
     let a = b.slot("a", 0.5f32);
     axpy(&mut b, x, y, Arg::Slot(a));
     axpy(&mut b, y, x, Arg::Scalar(0.25f32.into()));
-    check(&mut gpu, &axpy_case(b));
-}
-
-/// With the function that `axpy` calls.
-fn axpy_case(b: GraphBuilder) -> Case {
-    let mut case = Case::new(b.build().unwrap());
-    case.kernels.push(("axpy", AXPY));
-    let params = [
-        Param::Read(DType::F32),
-        Param::ReadWrite(DType::F32),
-        Param::Scalar(DType::F32),
-        Param::Scalar(DType::U32),
-    ];
-    case.registry.register(
-        "axpy",
-        FnKernel::whole(&params, |block| {
-            let (x, y, a) =
-                (block.read::<f32>(0)?, block.write::<f32>(1)?, block.scalar::<f32>(2)?);
-            y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
-            Ok(())
-        }),
-    );
-    case
+    check(&mut gpu, &axpy_case(b.build().unwrap(), AXPY));
 }
 
 #[test]
@@ -169,7 +146,7 @@ fn pools_are_cut_where_the_users_kernels_read_and_write() {
     axpy(&mut child, from, to, a);
     b.add_child("child", child.build().unwrap());
     axpy(&mut b, v, x, a);
-    let mut case = axpy_case(b);
+    let mut case = axpy_case(b.build().unwrap(), AXPY);
     case.replays = 2;
     let schedule = Schedule::sequential(&case.graph);
     let exec = case.instantiate(&mut gpu, &schedule);

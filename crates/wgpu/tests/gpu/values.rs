@@ -4,27 +4,16 @@
 use std::sync::Arc;
 
 use crate::case::{Case, Machine, check, gpu, tensor};
+use crate::operations::{every_operation, library, many_views, noise, product};
 use phonograph_graph::{
-    Arg, BinaryOp, BufferId, CompareOp, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder,
-    LibraryKernel, Op, ReduceOp, UnaryOp, ValueId, View,
+    Arg, BinaryOp, BufferId, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel,
+    Op, ReduceOp, UnaryOp, View,
 };
 use phonograph_wgpu::Wgpu;
 
 /// The types that WGSL has, in memory.
 const TYPES: [DType; 7] =
     [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool];
-
-/// Numbers without a pattern, the same in every run.
-fn noise(count: usize) -> Vec<u64> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    std::iter::repeat_with(next).take(count).collect()
-}
 
 /// Elements of a type: limits, and numbers of everyday size. Floats are neither NaN nor infinite nor subnormal.
 fn elements(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
@@ -132,53 +121,12 @@ fn exactness(op: &Op, dtype: DType) -> Within {
     Within { ulps, absolute: 0.0 }
 }
 
-/// One expression of every operation on every type that WGSL has, with three inputs of each. Each result is an output,
-/// and some are stored as the types that only memory has, too.
-fn every_operation() -> Expr {
-    use {BinaryOp as B, CompareOp as C, UnaryOp as U};
-    let inputs: Vec<DType> = TYPES.iter().flat_map(|&t| [t; 3]).collect();
-    let loads: Vec<Op> = (0..inputs.len() as u16).map(Op::Input).collect();
-    let mut candidates = Vec::new();
-    for (number, t) in (0..).zip(TYPES) {
-        let [a, b, c] = [0, 1, 2].map(|i| ValueId(3 * number + i));
-        let unary = [U::Neg, U::Abs, U::Not, U::Exp, U::Log, U::Tanh, U::Erf, U::Sqrt, U::Floor];
-        candidates.extend(unary.map(|op| Op::Unary(op, a)));
-        let binary =
-            [B::Add, B::Sub, B::Mul, B::Div, B::Rem, B::Min, B::Max, B::And, B::Or, B::Xor];
-        candidates.extend(binary.map(|op| Op::Binary(op, a, b)));
-        let compare = [C::Eq, C::Ne, C::Lt, C::Le, C::Gt, C::Ge];
-        candidates.extend(compare.map(|op| Op::Compare(op, a, b)));
-        candidates.extend(TYPES.map(|to| Op::Cast(to, a)));
-        candidates.extend([DType::F16, DType::BF16, DType::U8].map(|to| Op::Round(to, a)));
-        let truth = ValueId(3 * 6);
-        candidates.push(Op::Select(truth, b, c));
-        if t == DType::U32 {
-            candidates.push(Op::Philox { index: a, counter: b, key: c });
-        }
-    }
-    let of = |ops: Vec<Op>, outputs| Expr::new(inputs.clone(), vec![], ops, outputs);
-    let fits = |&op: &Op| {
-        let ops = loads.iter().copied().chain([op]).collect();
-        of(ops, vec![(ValueId(0), DType::F32)]).is_ok()
-    };
-    let ops: Vec<Op> = loads.iter().copied().chain(candidates.into_iter().filter(fits)).collect();
-    let plain = of(ops.clone(), vec![(ValueId(0), DType::F32)]).unwrap();
-    let results = (0..ops.len() as u16).map(ValueId);
-    let mut outputs: Vec<_> = results.map(|value| (value, plain.type_of(value))).collect();
-    for t in [DType::F16, DType::BF16, DType::U8] {
-        let wide = outputs.iter().filter(|(_, wide)| *wide == t.computed()).step_by(7);
-        let narrow: Vec<_> = wide.map(|&(value, _)| (value, t)).collect();
-        outputs.extend(narrow);
-    }
-    of(ops, outputs).unwrap()
-}
-
 /// The operations of an expression in kernels of a few outputs each: devices bind only so many buffers.
 #[test]
 fn operations_give_the_same_values() {
     const COUNT: u64 = 3000;
     let Some(mut gpu) = gpu() else { return };
-    let all = every_operation();
+    let all = every_operation(&TYPES);
     assert!(all.ops().len() > 120, "{}", all.ops().len());
     let mut b = GraphBuilder::new();
     let (mut bounds, mut contents) = (Vec::new(), Vec::new());
@@ -219,52 +167,7 @@ fn operations_give_the_same_values() {
 #[test]
 fn strides_broadcasts_and_positions_reach_the_same_elements() {
     let Some(mut gpu) = gpu() else { return };
-    let mut b = GraphBuilder::new();
-    let (x, y, z) = (
-        b.external_buffer("x", 4 * 600),
-        b.external_buffer("y", 4 * 600),
-        b.external_buffer("z", 4 * 600),
-    );
-    let view = |buffer, extents: &[u64]| View::contiguous(buffer, DType::F32, extents).unwrap();
-    let sum: Arc<Expr> =
-        Expr::build(|e| e.output(e.input(DType::F32) + e.input(DType::F32))).unwrap().into();
-    let (xv, yv, zv) = (view(x, &[10, 12, 5]), view(y, &[5, 12, 10]), view(z, &[10, 12, 5]));
-    b.add_elementwise("transposed", sum.clone(), &[xv, yv.transpose(0, 2).unwrap()], &[], &[zv]);
-    let row = view(y, &[5]).broadcast_to(xv.shape()).unwrap();
-    let column = View::strided(y, DType::F32, 8, &[10, 12, 5], &[1, 0, 0]).unwrap();
-    b.add_elementwise("broadcast", sum.clone(), &[row, column], &[], &[xv]);
-    let one = view(z, &[1]).broadcast_to(xv.shape()).unwrap();
-    b.add_elementwise("one", sum.clone(), &[one, xv], &[], &[yv.transpose(0, 2).unwrap()]);
-    let part = xv.slice(0, 2, 3).unwrap().slice(2, 1, 3).unwrap();
-    let from = yv.transpose(0, 2).unwrap().slice(0, 0, 3).unwrap().slice(2, 2, 3).unwrap();
-    b.add_elementwise("slices", sum.clone(), &[part, from], &[], &[part]);
-    let place = Expr::build(|e| {
-        let place =
-            e.index(0) * e.constant(10_000u32) + e.index(1) * e.constant(100u32) + e.index(2);
-        e.output(place.cast(DType::F32));
-    });
-    b.add_elementwise("positions", place.unwrap().into(), &[], &[], &[zv]);
-    let none = view(x, &[0, 4]);
-    b.add_elementwise("nothing", sum, &[none, none], &[], &[view(y, &[0, 4])]);
-    check(&mut gpu, &Case::new(b.build().unwrap()));
-}
-
-/// A library kernel on operands of these types and extents, each in a buffer of its own.
-fn library(
-    kernel: LibraryKernel,
-    operands: &[(DType, &[u64])],
-) -> (ComputeGraph, Vec<(BufferId, DType)>) {
-    let mut b = GraphBuilder::new();
-    let views: Vec<View> = operands
-        .iter()
-        .map(|&(dtype, extents)| {
-            let bytes = extents.iter().product::<u64>() * dtype.size();
-            let buffer = b.external_buffer("operand", bytes as usize);
-            View::contiguous(buffer, dtype, extents).unwrap()
-        })
-        .collect();
-    b.add_library("kernel", kernel, &views);
-    (b.build().unwrap(), views.iter().map(|v| (v.buffer, v.dtype)).collect())
+    check(&mut gpu, &Case::new(many_views()));
 }
 
 #[test]
@@ -332,17 +235,8 @@ fn products_are_within_their_error() {
         [(1, 1, 1, 1), (1, 64, 64, 64), (3, 65, 33, 70), (2, 5, 0, 6), (1, 200, 1000, 3)]
     {
         for transposed in [false, true] {
-            let mut b = GraphBuilder::new();
-            let mut operand = |rows: u64, columns: u64, turn: bool| {
-                let buffer = b.external_buffer("operand", (batch * rows * columns * 4) as usize);
-                let extents = if turn { [batch, columns, rows] } else { [batch, rows, columns] };
-                let view = View::contiguous(buffer, DType::F32, &extents).unwrap();
-                if turn { view.transpose(1, 2).unwrap() } else { view }
-            };
-            let (x, y, z) =
-                (operand(m, k, transposed), operand(k, n, !transposed), operand(m, n, false));
-            b.add_library("product", LibraryKernel::MatMul, &[x, y, z]);
-            let mut case = Case::new(b.build().unwrap());
+            let (graph, [x, y, z]) = product([batch, m, k, n], transposed);
+            let mut case = Case::new(graph);
             case.replays = 1;
             let found = gpu.replayed(&case);
             let floats = |bytes: &[u8]| -> Vec<f64> {

@@ -345,7 +345,7 @@ pub(super) fn compile(
         }
     }
     // Bytes to and from memory cost more than most operations.
-    let touched = views.iter().zip(tensors).filter(|(_, t)| t.strides != [0; _]);
+    let touched = views.iter().zip(tensors).filter(|(_, t)| t.strides.iter().any(|&s| s != 0));
     cost_ps += touched.map(|(v, _)| v.dtype.size() * 50).sum::<u64>();
 
     let fitting = REGISTER_BYTES / registers.used.max(1);

@@ -1,0 +1,279 @@
+//! Which layout of the recovered order is kept: by what replays take, and by the bytes that they leave.
+//!
+//! In: a verified order. Out: the fastest layout of it that was found, if it is faster than the captured order. Every planned
+//! layout is timed; from the fastest few a [`Neighbourhood`] is searched, each change against the layout that it would
+//! replace. What is best by then may be best by chance. So those that the searches ended with and the fastest planned ones
+//! are made and timed anew, and once more the two that remain: in turns with each other and with the captured order, which
+//! is kept unless it loses.
+
+use std::cmp::Ordering;
+use std::time::Instant;
+
+use phonograph_cuda::Arranged;
+use phonograph_graph::{ComputeGraph, NodeId};
+use phonograph_plan::recover::{BlockId, Recovered, Subject, Verdict};
+
+use super::layout::{Capped, Layout, Making, depth, edges};
+use super::search::{Answer, Neighbourhood, SEED};
+use super::{Edges, Options, RecoverError, Report, Tried, Watched};
+
+/// A layout that can be launched.
+struct Candidate {
+    tried: Tried,
+    layout: Layout,
+    nodes: Vec<NodeId>,
+    edges: Edges,
+    arranged: Arranged,
+}
+
+impl Watched<'_> {
+    /// Times the recovered order in all layouts. The fastest that is right and faster than the captured one.
+    pub(super) fn choose(
+        &mut self,
+        mut before: Arranged,
+        options: &Options,
+        report: &mut Report,
+    ) -> Result<Option<(usize, Vec<NodeId>, Edges)>, RecoverError> {
+        let mut candidates = match report.recovered.verdict {
+            Verdict::Verified { .. } => self.candidates(options, &report.recovered)?,
+            _ => Vec::new(),
+        };
+        report.captured_micros = self.time(&mut before, &mut candidates, ROUNDS)?;
+        candidates.sort_by(fastest_first);
+        let neighbourhood = Neighbourhood::new(&report.recovered.graph);
+        let mut found = Vec::new();
+        for start in candidates.iter().take(STARTS) {
+            let until = Instant::now() + options.search / STARTS as u32;
+            let (searched, asked) = self.search(&neighbourhood, start, until)?;
+            report.searched += asked;
+            found.extend(searched);
+        }
+        candidates.splice(0..0, found);
+        for finalists in [FINALISTS, LAST] {
+            let finalists = candidates.len().min(finalists);
+            let finalists = &mut candidates[..finalists];
+            for Candidate { nodes, edges, arranged, .. } in finalists.iter_mut() {
+                *arranged = self.watch.arrange(nodes, edges)?;
+            }
+            report.captured_micros = self.time(&mut before, finalists, FINAL_ROUNDS)?;
+            finalists.sort_by(fastest_first);
+        }
+        let finalists = candidates.len().min(LAST);
+        let mut best = None;
+        for (at, candidate) in candidates.iter_mut().take(finalists).enumerate() {
+            if candidate.tried.micros >= report.captured_micros * GAIN {
+                break;
+            }
+            let right = self.agrees(&mut before, &mut candidate.arranged, options)?;
+            candidate.tried.right = Some(right);
+            if right {
+                best = Some(at);
+                break;
+            }
+        }
+        let best = best.map(|at| {
+            let Candidate { nodes, edges, .. } = &candidates[at];
+            (at, nodes.clone(), edges.clone())
+        });
+        report.tried = candidates.into_iter().map(|candidate| candidate.tried).collect();
+        Ok(best)
+    }
+
+    /// Searches from a layout: a faster one, if there is one, and how many were tried.
+    fn search(
+        &mut self,
+        neighbourhood: &Neighbourhood<'_>,
+        start: &Candidate,
+        until: Instant,
+    ) -> Result<(Option<Candidate>, u32), RecoverError> {
+        let Tried { cap, making, .. } = start.tried;
+        let flow = neighbourhood.flow();
+        let mut best = self.candidate(flow, start.layout.clone(), cap, making)?;
+        let mut pace = {
+            let replays = (0..ROUNDS).map(|_| self.replay(&mut best.arranged));
+            median(replays.collect::<Result<_, _>>()?)
+        };
+        let mut asked = 0;
+        let mut faster = |layout: &Layout| -> Result<Answer, RecoverError> {
+            if Instant::now() > until {
+                return Ok(Answer::Over);
+            }
+            asked += 1;
+            let mut next = self.candidate(flow, layout.clone(), cap, making)?;
+            // A glance sorts most of them out.
+            let mut glances = [0.0; GLANCES];
+            for glance in &mut glances {
+                *glance = self.replay(&mut next.arranged)?;
+                if *glance > pace * FAR {
+                    return Ok(Answer::Slower);
+                }
+            }
+            if median(glances.to_vec()) > pace {
+                return Ok(Answer::Slower);
+            }
+            let (mut lost, mut times) = (0, [Vec::new(), Vec::new()]);
+            while times[0].len() < DUELS {
+                let old = self.replay(&mut best.arranged)?;
+                let new = self.replay(&mut next.arranged)?;
+                lost += usize::from(new >= old);
+                times[0].push(old);
+                times[1].push(new);
+                if lost > LOST {
+                    pace = median(std::mem::take(&mut times[0]));
+                    return Ok(Answer::Slower);
+                }
+            }
+            pace = median(std::mem::take(&mut times[1]));
+            best = next;
+            Ok(Answer::Faster)
+        };
+        let changes =
+            neighbourhood.descend(start.layout.clone(), SEED, cap.is_none(), &mut faster)?;
+        best.tried.changes = changes;
+        Ok(((changes > 0).then_some(best), asked))
+    }
+
+    /// The recovered order in all planned layouts.
+    fn candidates(
+        &mut self,
+        options: &Options,
+        recovered: &Recovered,
+    ) -> Result<Vec<Candidate>, RecoverError> {
+        let costs = self.costs()?;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for cap in [None].into_iter().chain(options.caps.iter().copied().map(Some)) {
+            let capped = Capped::new(&recovered.graph, cap, &costs)?;
+            for making in Making::ALL {
+                let layout = capped.layout(making);
+                let next = self.candidate(&recovered.graph, layout, cap, making)?;
+                let same =
+                    |known: &Candidate| (&known.nodes, &known.edges) == (&next.nodes, &next.edges);
+                if !candidates.iter().any(same) {
+                    candidates.push(next);
+                }
+            }
+        }
+        Ok(candidates)
+    }
+
+    fn candidate(
+        &mut self,
+        flow: &ComputeGraph,
+        layout: Layout,
+        cap: Option<u32>,
+        making: Making,
+    ) -> Result<Candidate, RecoverError> {
+        let order = layout.order(flow)?;
+        let captured = |node: NodeId| self.order[node.index()];
+        let edges: Edges =
+            edges(&order).into_iter().map(|(from, to)| (captured(from), captured(to))).collect();
+        let nodes: Vec<NodeId> = layout.made.iter().copied().map(captured).collect();
+        let arranged = self.watch.arrange(&nodes, &edges)?;
+        let (count, depth) = (edges.len(), depth(&order));
+        let (changes, micros, right) = (0, 0.0, None);
+        let tried = Tried { cap, making, changes, edges: count, depth, micros, right };
+        Ok(Candidate { tried, layout, nodes, edges, arranged })
+    }
+
+    /// Microseconds of a replay.
+    fn replay(&mut self, arranged: &mut Arranged) -> Result<f64, RecoverError> {
+        let start = Instant::now();
+        self.watch.replay(arranged)?;
+        Ok(start.elapsed().as_secs_f64() * 1e6)
+    }
+
+    /// Times all in turns: the median of the captured order, and those of the others in their rows.
+    fn time(
+        &mut self,
+        before: &mut Arranged,
+        candidates: &mut [Candidate],
+        rounds: usize,
+    ) -> Result<f64, RecoverError> {
+        let mut times = vec![Vec::new(); candidates.len() + 1];
+        for _ in 0..rounds {
+            let all = candidates.iter_mut().map(|candidate| &mut candidate.arranged);
+            for (times, arranged) in times.iter_mut().zip([&mut *before].into_iter().chain(all)) {
+                times.push(self.replay(arranged)?);
+            }
+        }
+        let mut medians = times.into_iter().map(median);
+        let captured = medians.next().unwrap_or_default();
+        for (candidate, micros) in candidates.iter_mut().zip(medians) {
+            candidate.tried.micros = micros;
+        }
+        Ok(captured)
+    }
+
+    /// Nanoseconds of each node alone, launch and wait included: the median of some replays.
+    fn costs(&mut self) -> Result<Vec<u64>, RecoverError> {
+        let mut times = vec![Vec::new(); self.order.len()];
+        for _ in 0..COSTS {
+            for (node, times) in (0..).map(NodeId).zip(&mut times) {
+                self.watch.wait()?;
+                let start = Instant::now();
+                self.run(node)?;
+                self.watch.wait()?;
+                times.push(start.elapsed().as_nanos() as f64);
+            }
+        }
+        let costs: Vec<u64> = times.into_iter().map(|times| median(times) as u64).collect();
+        // What a launch costs is in all of them alike.
+        let least = costs.iter().copied().min().unwrap_or(0);
+        Ok(costs.into_iter().map(|cost| cost - least + 1000).collect())
+    }
+
+    /// Whether both leave the same bytes on fresh inputs, scratch memory and what was added aside.
+    fn agrees(
+        &mut self,
+        before: &mut Arranged,
+        after: &mut Arranged,
+        options: &Options,
+    ) -> Result<bool, RecoverError> {
+        let compared: Vec<BlockId> =
+            (0..self.scratch.start).map(|block| BlockId(block as u32)).collect();
+        let first = options.limits.samples.max(2).saturating_add(options.limits.rounds) + 1;
+        for sample in first..first.saturating_add(options.inputs) {
+            self.give(sample)?;
+            let start = self.save_all()?;
+            self.watch.replay(before)?;
+            let end = self.save(&compared)?;
+            self.restore_all(&start)?;
+            self.watch.replay(after)?;
+            let expected: Vec<_> = compared.iter().copied().zip(&end).collect();
+            if !self.changed(&expected)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Replays, node by node, in which nodes are timed.
+const COSTS: usize = 5;
+/// Replays of each planned layout that are timed, in turns.
+const ROUNDS: usize = 15;
+/// Layouts that are searched from.
+const STARTS: usize = 2;
+/// Replays by which a change is first judged, the median, and how much slower each may be than what was changed.
+const GLANCES: usize = 3;
+const FAR: f64 = 1.01;
+/// Pairs of replays, one after the other, that it then takes, and how many of them it may lose: a change that changes
+/// nothing gets through this once in a hundred.
+const DUELS: usize = 16;
+const LOST: usize = 3;
+/// Layouts that are timed once more, then those of which the kept one is, and replays of each.
+const FINALISTS: usize = 6;
+const LAST: usize = 2;
+const FINAL_ROUNDS: usize = 101;
+
+/// Of the captured order's time at most so much: less of a gain may be chance.
+const GAIN: f64 = 0.995;
+
+fn fastest_first(a: &Candidate, b: &Candidate) -> Ordering {
+    a.tried.micros.total_cmp(&b.tried.micros)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}

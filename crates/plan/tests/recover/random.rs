@@ -1,0 +1,129 @@
+//! Graphs at random: what is observed orders every conflict of the truth, and replays give the captured order's bytes.
+
+use arbtest::arbitrary::{Result, Unstructured};
+use phonograph_plan::recover::{Limits, Subject, Verdict};
+
+use crate::machine::{BYTES, Kernel, Machine, Naming, Touch, open_conflicts};
+use crate::observe_on;
+
+/// By block: which bytes a replay on another input leaves, or finds on its way, otherwise than the last.
+fn changing(kernels: &[Kernel], inputs: usize, blocks: usize) -> Vec<[bool; BYTES]> {
+    let mut machine = Machine::new(kernels.to_vec(), inputs, blocks);
+    let mut changes = vec![[false; BYTES]; blocks];
+    for sample in 0..4 {
+        machine.give(sample).unwrap();
+        for node in 0..kernels.len() {
+            let before = machine.memory.clone();
+            machine.execute(node);
+            for block in 0..blocks {
+                for (at, byte) in before[block].iter().enumerate() {
+                    changes[block][at] |= sample > 0 && machine.memory[block][at] != *byte;
+                }
+            }
+        }
+    }
+    changes
+}
+
+fn any_kernel(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Kernel> {
+    let read = |u: &mut Unstructured| u.choose_index(blocks);
+    let write = |u: &mut Unstructured| Ok(inputs + u.choose_index(blocks - inputs)?);
+    let some = |u: &mut Unstructured| -> Result<Vec<usize>> {
+        (0..u.int_in_range(1..=3)?).map(|_| read(u)).collect()
+    };
+    Ok(match u.int_in_range(0..=9)? {
+        0..=4 => Kernel::Mix {
+            reads: some(u)?,
+            writes: (0..u.int_in_range(1..=2)?).map(|_| write(u)).collect::<Result<_>>()?,
+        },
+        5 => Kernel::InPlace { reads: some(u)?, block: write(u)? },
+        6 => Kernel::Half { read: read(u)?, write: write(u)?, upper: u.arbitrary()? },
+        7 => Kernel::Through { read: read(u)?, scratch: write(u)?, write: write(u)? },
+        8 => Kernel::Constant { write: write(u)? },
+        _ => Kernel::Silent { read: read(u)? },
+    })
+}
+
+/// Kernels like those that a library launches for one call, through scratch that all calls share.
+fn any_call(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Vec<Kernel>> {
+    let scratch = blocks - 1;
+    let (read, write) =
+        (u.choose_index(blocks - 1)?, inputs + u.choose_index(blocks - 1 - inputs)?);
+    let first = Kernel::Mix { reads: vec![read], writes: vec![scratch] };
+    let last = Kernel::Mix { reads: vec![scratch], writes: vec![write] };
+    Ok(match u.int_in_range(0..=3)? {
+        0 => vec![Kernel::Through { read, scratch, write }],
+        1 => vec![first, Kernel::InPlace { reads: vec![], block: scratch }, last],
+        2 => vec![first, any_kernel(u, blocks - 1, inputs)?, last],
+        _ => vec![first, last],
+    })
+}
+
+#[test]
+fn what_is_observed_orders_every_conflict() {
+    let (mut graphs, mut private) = (0, 0);
+    arbtest::arbtest(|u| {
+        let inputs = u.int_in_range(1..=3)?;
+        let blocks = inputs + u.int_in_range(2..=20)?;
+        let count = u.int_in_range(0..=24)?;
+        let mut kernels = Vec::new();
+        while kernels.len() < count {
+            match u.arbitrary()? {
+                true => kernels.push(any_kernel(u, blocks, inputs)?),
+                false => kernels.extend(any_call(u, blocks, inputs)?),
+            }
+        }
+        let zeros = u.arbitrary()?;
+        let limits = Limits { rounds: 2, zeros, ..Limits::default() };
+        let mut machine = Machine::new(kernels.clone(), inputs, blocks);
+        for naming in &mut machine.naming {
+            let one = [Naming::All, Naming::All, Naming::All, Naming::Writes, Naming::Nothing];
+            *naming = *u.choose(&one)?;
+        }
+        for scratch in &mut machine.scratch[inputs..] {
+            *scratch = u.ratio(1, 4)?;
+        }
+        machine.scratch[blocks - 1] = u.ratio(3, 4)?;
+        let mut captured = Machine::new(kernels.clone(), inputs, blocks);
+        let recovered = observe_on(&mut machine, limits);
+        assert!(
+            matches!(recovered.verdict, Verdict::Verified { .. }),
+            "{recovered:?}\n{kernels:?}"
+        );
+        let changes = changing(&kernels, inputs, blocks);
+        let counts = |(block, bytes): Touch| {
+            zeros || changes.get(block).is_none_or(|changes| changes[bytes].contains(&true))
+        };
+        let open = open_conflicts(&machine, &recovered.graph, counts);
+        assert!(
+            open.is_empty(),
+            "{open:?} are not ordered\n{kernels:?}\n{:?}\n{:?}",
+            machine.naming,
+            recovered.private
+        );
+        // Replays one after the other, what the last one left being what the next one finds.
+        for replay in 0..4 {
+            captured.give(100 + replay).unwrap();
+            machine.give(100 + replay).unwrap();
+            (0..kernels.len()).for_each(|node| captured.execute(node));
+            let order = recovered.graph.topological_order();
+            match replay {
+                0 => (0..kernels.len()).for_each(|node| machine.execute(node)),
+                _ => order.iter().for_each(|node| machine.execute(node.index())),
+            }
+            for block in (0..blocks).filter(|&block| !machine.scratch[block]) {
+                assert_eq!(
+                    machine.memory[block], captured.memory[block],
+                    "block {block} in replay {replay}\n{kernels:?}\n{:?}\n{:?}",
+                    machine.naming, recovered.private
+                );
+            }
+        }
+        graphs += 1;
+        private += u32::from(!recovered.private.is_empty());
+        Ok(())
+    })
+    .size_min(2000)
+    .budget_ms(2000);
+    println!("{graphs} graphs, {private} with copies of scratch memory");
+}
