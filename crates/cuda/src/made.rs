@@ -1,12 +1,10 @@
-//! What the nodes of a driver's graph were made with, by which an executable of it is compared with another graph, and brought
-//! to where it does as that one would.
+//! What the nodes of a driver's graph were made with: whether a later graph differs from it only in parameters of nodes, and the calls
+//! that give its executable those of the later one.
 //!
-//! In: each node as it is made. Out: whether two graphs differ in nothing but what a node's parameters may be changed to; and
-//! the calls that change them in an executable, one for each node that differs. Known are kernels without attributes, copies,
-//! fills and empty nodes; a graph with any other node is not [whole](Made::is_whole) here. Of a kernel the launch and
-//! the values of its parameters may differ, of a copy and a fill the addresses and of a fill its value; function, context, shape of
-//! what is moved, kinds of nodes, and edges with their order and data have to be the same. O(nodes + edges + words), a hash of a
-//! node's handle and a few stores for each.
+//! In: each node as it is made. Out: for each node that differs one call. Known are kernels without attributes, straight copies,
+//! fills and empty nodes; a graph with any other node is not [whole](Made::is_whole) here. Of a kernel the launch and the values of its
+//! parameters may differ, of a copy and a fill the addresses, and of a fill its value; functions, contexts, what is moved, the
+//! kinds of nodes, and edges with their order and data have to be the same. O(nodes + edges + words).
 
 use std::hash::{Hash, Hasher};
 use std::ptr;
@@ -171,7 +169,7 @@ impl Made {
         self.hasher.finish()
     }
 
-    /// Whether an executable of the other can be brought to where it does as one of this would.
+    /// Whether an executable of the other can be given the parameters of this.
     pub fn is_like(&self, other: &Made) -> bool {
         let work = |(a, b): (&Node, &Node)| {
             a.after == b.after
