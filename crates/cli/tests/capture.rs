@@ -333,7 +333,7 @@ fn every_recording_is_judged_whatever_is_wrong_with_the_others() {
     let output = phonograph("conformance", &files, &["-v"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let error = String::from_utf8(output.stderr.clone()).unwrap();
-    let named = format!("error: {}: line 2: ", broken.path().display());
+    let named = format!("error: {}: line 2, column 10: ", broken.path().display());
     assert!(error.starts_with(&named), "{error}");
     assert!(error.contains("error: /no/such/recording: cannot be read: "), "{error}");
     assert!(error.ends_with("error: 2 of 4 files cannot be read as recordings\n"), "{error}");
@@ -386,7 +386,7 @@ fn recordings_are_read_in_every_shape_that_they_may_have() {
         ("\n \r\n", "the recording is empty"),
         ("[]", "line 1: "),
         ("{\"calls\": []}", "found `calls`"),
-        ("{\"steps\": 3}", "line 1: "),
+        ("{\"steps\": 3}", "line 1, column 11: "),
     ] {
         let bad = file(text);
         let output = phonograph("conformance", &[bad.path()], &[]);

@@ -46,9 +46,9 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The default limits, 20 inputs, caps of 2, 3, 4, 6, 8 and 16, a search of 1.5 s, no scratch memory, none excluded.
+    /// The default limits, 20 inputs, caps of 2 to 6, 8 and 16, a search of 1.5 s, no scratch memory, none excluded.
     fn default() -> Self {
-        let caps = vec![2, 3, 4, 6, 8, 16];
+        let caps = vec![2, 3, 4, 5, 6, 8, 16];
         let search = Duration::from_millis(1500);
         let (limits, excluded) = (Limits::default(), Vec::new());
         Self { limits, inputs: 20, caps, search, scratch_from: usize::MAX, excluded }
@@ -71,6 +71,14 @@ pub enum RecoverError {
         sample: u32,
         /// What it said.
         reason: String,
+    },
+    /// A node that is to be excluded is not there.
+    #[error("{node} is to be excluded, and the graph has {nodes} nodes")]
+    Excluded {
+        /// Its number.
+        node: NodeId,
+        /// How many there are.
+        nodes: usize,
     },
     /// An order on fewer streams could not be planned.
     #[error(transparent)]
@@ -144,6 +152,9 @@ pub fn recover(
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, RecoverError> {
     let order = watch.imported().graph().topological_order().to_vec();
+    if let Some(&node) = options.excluded.iter().find(|node| node.index() >= order.len()) {
+        return Err(RecoverError::Excluded { node, nodes: order.len() });
+    }
     let captured: Edges =
         watch.imported().graph().edges().map(|edge| (edge.from, edge.to)).collect();
     let captured_depth = depth(watch.imported().graph());

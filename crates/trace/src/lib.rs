@@ -2,7 +2,7 @@
 //!
 //! In: the text of a script that a person wrote, or a recording of a real driver's answers. Out: [`Call`]s, the one form that
 //! everything downstream takes (the capture model, the diagnosis, a live recorder). Parsing is one pass, linear in the text, and
-//! bounded: see [`limits`]. A [`script`] is for people to write; the [`words`] are those of recordings, too.
+//! bounded: see [`limits`]. A [`script`] is for people to write.
 //!
 //! ```
 //! use phonograph_trace::{Function, Script};
@@ -24,7 +24,7 @@ mod names;
 pub mod recording;
 mod result;
 pub mod script;
-pub mod words;
+mod words;
 
 pub use call::{Build, Call, ConditionalKind, Flags, Mode, Place, Port, Stream, StreamKind, Work};
 pub use function::Function;

@@ -13,6 +13,8 @@
 //! | W9 | a node in the body of a conditional that no body can hold, before anything instantiates it |
 //! | W10 | work on a stream that takes no part in a capture, by the thread that captures: it runs now and is left out of the graph |
 
+mod memory;
+
 use std::collections::BTreeSet;
 
 use phonograph_trace::{Call, EventId, Function, GraphId, MemoryId, Script, Stream, ThreadId};
@@ -490,89 +492,6 @@ impl<'a> Lint<'a> {
             let help = "a wait takes the record that was made last before it: move it behind the record that it is meant for".to_owned();
             self.warn("W2", title, wait, "waits here", chain, vec![help]);
         }
-    }
-
-    fn free(&mut self, at: CallIndex, call: &Call) {
-        let Some(memory) = call.memory else { return };
-        self.freed.insert(memory, at);
-        let name = self.memory(memory);
-        let mut users: Vec<(CallIndex, CallIndex)> = Vec::new();
-        for graph in self.users.get(&memory).into_iter().flatten() {
-            let graph = &mut self.graphs[*graph];
-            let node = graph.uses[&memory];
-            graph.freed.push(Freed { at, memory, node });
-            users.push((graph.begun, node));
-        }
-        for (begun, capture) in &mut self.captures {
-            if let Some(node) = capture.uses.get(&memory) {
-                capture.freed.push(Freed { at, memory, node: *node });
-                users.push((*begun, *node));
-            }
-        }
-        users.sort_unstable();
-        if users.is_empty() {
-            return;
-        }
-        let mut chain = Vec::new();
-        for (begun, node) in users.iter().take(SHOWN) {
-            chain.push(Span::new(self.script, *begun, "a graph is captured from here"));
-            chain.push(Span::new(self.script, *node, format!("its node uses {name}")));
-        }
-        let title = format!(
-            "`{}` frees {name}, which a captured graph still uses",
-            finding::words(self.script, call)
-        );
-        let help = "keep it for as long as the graph may be launched, or update the node with the new address before the next launch".to_owned();
-        self.warn("W6", title, at, "every launch after this uses freed memory", chain, vec![help]);
-    }
-
-    fn allocate(&mut self, call: &Call) {
-        if let Some(memory) = call.memory {
-            // The name stands for other memory from here on.
-            self.freed.remove(&memory);
-            self.users.remove(&memory);
-        }
-    }
-
-    fn launch(&mut self, at: CallIndex, call: &Call) {
-        let Some((graph, stream)) =
-            call.graph.and_then(|name| self.named.get(&name).copied()).zip(call.stream)
-        else {
-            return;
-        };
-        let words = finding::words(self.script, call);
-        let freed = &self.graphs[graph].freed;
-        if !freed.is_empty() {
-            let mut chain = Vec::new();
-            for Freed { at, memory, node } in freed.iter().take(SHOWN) {
-                let name = self.memory(*memory);
-                chain.push(Span::new(self.script, *node, format!("this node uses {name}")));
-                chain.push(Span::new(self.script, *at, format!("{name} is freed here")));
-            }
-            let title = format!("`{words}` launches a graph that uses freed memory");
-            let help =
-                "capture again, or set the nodes' parameters to memory that is alive".to_owned();
-            self.warn(
-                "W6",
-                title,
-                at,
-                "reads or writes memory that may be someone else's by now",
-                chain,
-                vec![help],
-            );
-        }
-        if let Some((earlier, other)) =
-            self.graphs[graph].launch.filter(|(_, other)| *other != stream)
-        {
-            let title = format!(
-                "`{words}` waits for the launch of the same graph on {}",
-                self.stream(other)
-            );
-            let chain = vec![Span::new(self.script, earlier, "launched here before")];
-            let help = "one executable runs once at a time; instantiate the graph twice to let the launches overlap".to_owned();
-            self.warn("W7", title, at, "ordered behind the earlier launch", chain, vec![help]);
-        }
-        self.graphs[graph].launch = Some((at, stream));
     }
 
     fn warn(

@@ -111,7 +111,8 @@ impl Finding {
                     format_args!(
                         "{gutter}{:>width$} |{off} {}",
                         number(span),
-                        source.unwrap_or(&span.words).trim_end()
+                        // A column is a character, so what is below stays in line.
+                        source.unwrap_or(&span.words).trim_end().replace('\t', " ")
                     ),
                 );
             }

@@ -222,3 +222,47 @@ impl Model {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use phonograph_trace::{Call, Script};
+
+    use crate::model::Model;
+
+    /// Runs `round` of a script again and again after its `start`, and hands over the model after each.
+    fn repeat(start: &str, round: &str, check: impl Fn(&Model)) {
+        let script = Script::parse(&format!("{start}{round}")).unwrap();
+        let first = Script::parse(start).unwrap().calls.len();
+        let mut model = Model::new(script.names.stream_kinds(), script.names.event_count());
+        let mut make = |calls: &[Call]| {
+            for call in calls {
+                let outcome = model.apply(call).unwrap();
+                assert!(outcome.result.is_success(), "{}: {outcome:?}", script.words(call));
+            }
+        };
+        make(&script.calls[..first]);
+        for _ in 0..1000 {
+            make(&script.calls[first..]);
+        }
+        check(&model);
+    }
+
+    #[test]
+    fn frees_by_graphs_that_are_gone_are_forgotten() {
+        let start = "stream s t nonblocking\nbegin s relaxed\n";
+        let round = "malloc_async s m\nbegin t relaxed\nfree_async t m\nend t\n";
+        repeat(start, round, |model| assert_eq!(model.freeing.len(), 0));
+        let kept =
+            "malloc_async s m\nbegin t relaxed\nfree_async t m\nend t as g\ngraph_destroy g\n";
+        repeat(start, kept, |model| assert_eq!(model.freeing.len(), 0));
+    }
+
+    #[test]
+    fn streams_that_come_and_go_in_a_capture_are_remembered_once() {
+        let start = "stream s t nonblocking\nevent e\nbegin s relaxed\nrecord e s\n";
+        let round = "wait t e\ndestroy_stream t\ncreate_stream t\n";
+        repeat(start, round, |model| {
+            assert_eq!(model.captures[model.open[0]].left.len(), 1);
+        });
+    }
+}

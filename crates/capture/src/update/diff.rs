@@ -12,9 +12,9 @@ use std::hash::{Hash, Hasher};
 use phonograph_graph::display_name;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use super::change::change;
 use super::{
-    Answer, Basis, Content, Dependency, Graph, Node, NodeIndex, NodePath, Reason, UpdateRule,
-    predict,
+    Answer, Basis, Content, Dependency, Graph, Node, NodeIndex, NodePath, Reason, predict,
 };
 
 /// An update's answer, explained.
@@ -64,7 +64,7 @@ pub fn diff(a: &Graph, b: &Graph) -> Diff {
     Diff { answer, stopped, error_node, error_from, change, order }
 }
 
-fn label(graph: &Graph, path: &NodePath) -> Option<NodeLabel> {
+pub(super) fn label(graph: &Graph, path: &NodePath) -> Option<NodeLabel> {
     let told = |graph: &Graph, index: NodeIndex| {
         let name = &graph.nodes.get(index.index())?.name;
         let name =
@@ -80,73 +80,6 @@ fn label(graph: &Graph, path: &NodePath) -> Option<NodeLabel> {
     let kind = around.nodes.get(path.node.index())?.content.kind();
     let places: String = places.into_iter().rev().collect();
     Some(NodeLabel { words: told(around, path.node)? + &places, kind })
-}
-
-fn change(a: &Graph, b: &Graph, answer: &Answer) -> String {
-    let pair = answer.pair.as_ref().and_then(|(x, y)| Some((node(a, x)?, node(b, y)?)));
-    match (answer.rule, pair) {
-        (UpdateRule::U6a, Some((x, y))) => {
-            {
-                let before = match x.dependencies.len() {
-                    1 => "1 dependency".to_owned(),
-                    n => format!("{n} dependencies"),
-                };
-                format!("give the node {before} instead of {}", y.dependencies.len())
-            }
-        }
-        (UpdateRule::U6b, Some((x, y))) => format!("make the node {} again, not {}", x.content.kind(), y.content.kind()),
-        (UpdateRule::U9a | UpdateRule::U9b | UpdateRule::U10 | UpdateRule::U13, Some((x, y))) => {
-            format!("set back {}", differing(&x.content, &y.content).join(", "))
-        }
-        (UpdateRule::U18, _) => "use memory on the devices that it was on".to_owned(),
-        (UpdateRule::U12, Some((x, _))) => match x.content {
-            Content::Kernel { cooperative: true } => "launch the kernel cooperatively again".to_owned(),
-            _ => "launch the kernel without the cooperative attribute".to_owned(),
-        },
-        (UpdateRule::U19, _) => "create the graph's conditionals in the order in which the first graph has them, and as many before this one".to_owned(),
-        (UpdateRule::U14, _) => "give the edge the port that it had".to_owned(),
-        (UpdateRule::U15, _) => "give the conditional the kind and the number of bodies that it had".to_owned(),
-        (UpdateRule::U7, _) => "give the dependencies in the order in which the first graph has them, between the same nodes".to_owned(),
-        // U2 and U3, at the top or in a nested graph: numbers of nodes or of sinks.
-        _ if a.nodes.len() != b.nodes.len() => {
-            format!("give the graph {} instead of {}", match a.nodes.len() {
-                1 => "1 node".to_owned(),
-                n => format!("{n} nodes"),
-            }, b.nodes.len())
-        }
-        (UpdateRule::U3, _) => "let as many nodes as before have nothing that depends on them".to_owned(),
-        _ => "give the nested graph the number of nodes that it had".to_owned(),
-    }
-}
-
-fn node<'a>(graph: &'a Graph, path: &NodePath) -> Option<&'a Node> {
-    let mut graph = graph;
-    for (holder, number) in &path.children {
-        graph = graph.nodes.get(holder.index())?.nested(*number)?;
-    }
-    graph.nodes.get(path.node.index())
-}
-
-/// The fields of two copies or memsets that may not differ and do.
-fn differing(a: &Content, b: &Content) -> Vec<String> {
-    let fields = |content: &Content| match *content {
-        Content::Memcpy { direction, bytes, rows, depth, offset, .. } => vec![
-            ("direction", format!("{direction:?}")),
-            ("bytes", bytes.to_string()),
-            ("rows", rows.to_string()),
-            ("depth", depth.to_string()),
-            ("offset", offset.to_string()),
-        ],
-        Content::Memset { element, width, height, pitch, .. } => vec![
-            ("height", height.to_string()),
-            ("element size", element.to_string()),
-            ("width", width.to_string()),
-            ("pitch", pitch.to_string()),
-        ],
-        _ => Vec::new(),
-    };
-    let pairs = fields(a).into_iter().zip(fields(b)).filter(|((_, old), (_, new))| old != new);
-    pairs.map(|((name, old), (_, new))| format!("{name} from {new} to {old}")).collect()
 }
 
 /// An order of `b`'s nodes in which the update is taken.

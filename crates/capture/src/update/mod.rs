@@ -13,6 +13,7 @@
 //! assert_eq!(predict(&kernel(false), &kernel(true)).reason, Reason::AttributesChanged);
 //! ```
 
+mod change;
 mod diff;
 mod from_graph;
 mod predict;

@@ -214,7 +214,7 @@ fn places(graph: &Graph) -> FxHashMap<NodeIndex, usize> {
 }
 
 /// The nodes that nothing depends on, last created first.
-fn sinks(graph: &Graph) -> Vec<NodeIndex> {
+pub(super) fn sinks(graph: &Graph) -> Vec<NodeIndex> {
     let mut has_dependents = vec![false; graph.nodes.len()];
     for dependency in graph.nodes.iter().flat_map(|node| &node.dependencies) {
         if let Some(has) = has_dependents.get_mut(dependency.node.index()) {

@@ -61,6 +61,7 @@ pub fn program(seed: u64, number: u64) -> Program {
     let events = 2 + random.below(3);
     let mut writer = Writer {
         threads: if random.chance(40) { 30 } else { 0 },
+        defaults: if random.chance(25) { 6 } else { 0 },
         origins: Vec::new(),
         members: Vec::new(),
         recorded: Vec::new(),
@@ -73,13 +74,19 @@ pub fn program(seed: u64, number: u64) -> Program {
     };
     let length = 6 + writer.random.below(28);
     let shown = vec![phonograph_trace::recording::RecordedStatus::None; streams.len()];
-    let mut steps = Vec::with_capacity(length);
-    while steps.len() < length {
-        if let Some(op) = writer.op() {
-            let (result, streams) = (CuResult::SUCCESS, shown.clone());
-            steps.push(Step { op, result, streams, graph: None, previous: None });
-        }
+    let mut ops = Vec::with_capacity(length);
+    while ops.len() < length {
+        ops.extend(writer.op());
     }
+    if writer.defaults > 0 {
+        // What is open on a created stream goes with the stream; a default stream has to be given back as it was.
+        ops.extend(["end ptds", "@1 end ptds"].map(str::to_owned));
+    }
+    let step = |op| {
+        let (result, streams) = (CuResult::SUCCESS, shown.clone());
+        Step { op, result, streams, graph: None, previous: None }
+    };
+    let steps = ops.into_iter().map(step).collect();
     Program { id: format!("{seed}-{number}"), streams, events, steps }
 }
 
@@ -136,6 +143,8 @@ struct Writer {
     random: Random,
     /// How many calls of a hundred a second thread makes.
     threads: usize,
+    /// How many streams of a hundred are default ones.
+    defaults: usize,
     /// Streams that a capture was begun on and not ended, if all went well.
     origins: Vec<usize>,
     /// Those and the streams that were forked from them since.
@@ -164,6 +173,9 @@ impl Writer {
         let mode = self.random.pick(&["global", "thread_local", "relaxed"])?;
         let memory = self.random.below(2);
         let words = match call {
+            "begin" | "begin_into" if self.random.chance(self.defaults) => {
+                format!("{call} {} {mode}", self.default_stream()?)
+            }
             "begin" | "begin_into" => {
                 // Most begins are on a stream that is not an origin.
                 let free: Vec<usize> =
@@ -177,6 +189,7 @@ impl Writer {
                 }
                 format!("{call} s{stream} {mode}")
             }
+            "end" if self.random.chance(self.defaults) => format!("end {}", self.default_stream()?),
             "end" => {
                 let origin =
                     if self.random.chance(85) { self.random.pick(&self.origins) } else { None };
@@ -187,10 +200,16 @@ impl Writer {
                 format!("end s{stream}")
             }
             "kernel" | "memset" | "host" | "callback" | "launch" | "sync" | "query" => {
-                format!("{call} s{}", self.stream()?)
+                format!("{call} {}", self.any_stream()?)
             }
-            "memcpy" => format!("memcpy s{} {}", self.stream()?, self.random.pick(&COPIES)?),
+            "memcpy" => format!("memcpy {} {}", self.any_stream()?, self.random.pick(&COPIES)?),
             "kernel legacy" | "sync legacy" => call.to_owned(),
+            "record" | "record_ext" if self.random.chance(self.defaults) => {
+                format!("{call} e{} {}", self.random.pick(&self.events)?, self.default_stream()?)
+            }
+            "wait" | "wait_ext" if self.random.chance(self.defaults) => {
+                format!("{call} {} e{}", self.default_stream()?, self.random.pick(&self.events)?)
+            }
             "record" | "record_ext" => {
                 let (event, stream) = (self.random.pick(&self.events)?, self.stream()?);
                 if self.members.contains(&stream) && !self.recorded.contains(&event) {
@@ -213,20 +232,20 @@ impl Writer {
             "wait legacy" => format!("wait legacy e{}", self.random.pick(&self.events)?),
             "esync" | "equery" => format!("{call} e{}", self.random.pick(&self.events)?),
             "malloc_async" => {
-                let stream = self.stream()?;
+                let stream = self.any_stream()?;
                 for freed in self.freed.iter_mut().filter(|freed| **freed == Freed::Yes) {
                     *freed = Freed::Taken;
                 }
                 self.freed[memory] = Freed::No;
-                format!("malloc_async s{stream} m{memory}")
+                format!("malloc_async {stream} m{memory}")
             }
             "free_async" if self.freed[memory] != Freed::Taken => {
-                let stream = self.stream()?;
+                let stream = self.any_stream()?;
                 self.freed[memory] = Freed::Yes;
-                format!("free_async s{stream} m{memory}")
+                format!("free_async {stream} m{memory}")
             }
             "adddeps" | "setdeps" => {
-                format!("{call} s{} s{}", self.stream()?, self.random.pick(&self.streams)?)
+                format!("{call} {} s{}", self.any_stream()?, self.random.pick(&self.streams)?)
             }
             "mode" => format!("mode {mode}"),
             "ctxsync" | "alloc" | "memcpy_sync" => call.to_owned(),
@@ -259,6 +278,18 @@ impl Writer {
         };
         let other = self.random.chance(self.threads);
         Some(if other { format!("@1 {words}") } else { words })
+    }
+
+    /// A stream in words, now and then a default one.
+    fn any_stream(&mut self) -> Option<String> {
+        if self.random.chance(self.defaults) {
+            return self.default_stream().map(str::to_owned);
+        }
+        Some(format!("s{}", self.stream()?))
+    }
+
+    fn default_stream(&mut self) -> Option<&'static str> {
+        self.random.pick(&["ptds", "ptds", "ptds", "legacy"])
     }
 
     /// A stream, more often one that takes part in a capture.

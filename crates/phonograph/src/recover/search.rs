@@ -16,6 +16,9 @@ use super::layout::{Layout, chains, made};
 /// Decides in which order the search tries changes.
 pub const SEED: u64 = 11;
 
+/// Chains of a fork up to which any two of them are tried together.
+const WIDE: usize = 16;
+
 /// What a measurement says.
 pub(super) enum Answer {
     /// It is faster than the last that was.
@@ -104,14 +107,15 @@ impl<'a> Neighbourhood<'a> {
         [together, single]
     }
 
-    /// Every change of every chain of forks of the same width.
+    /// Every change of every chain of forks of the same width; of wide ones, with the chains next to it.
     fn changes(&self, forks: &[usize], alone: bool) -> Vec<Move> {
         let width = self.forks[forks[0]].len();
         let mut moves = Vec::new();
         for chain in 0..width {
             let mut changes = vec![Change::First, Change::Last, Change::Trunk];
             changes.extend(alone.then_some(Change::Alone));
-            for other in (0..width).filter(|&other| other != chain) {
+            let near = |other: usize| width <= WIDE || other.abs_diff(chain) == 1;
+            for other in (0..width).filter(|&other| other != chain && near(other)) {
                 changes.extend([Change::Before(other), Change::Beside(other), Change::Onto(other)]);
                 changes.extend((chain < other).then_some(Change::Swap(other)));
             }
@@ -301,6 +305,14 @@ mod tests {
         assert_eq!(check(&flow, Some(2), SEED, usize::MAX).1, 16);
         let (first, best, asked) = check(&flow, None, SEED, 0);
         assert_eq!((first, asked), (best, 0), "no time, no change");
+    }
+
+    #[test]
+    fn wide_forks_have_few_changes() {
+        let flow = forks(&[&[1; 400]]);
+        let [together, single] = Neighbourhood::new(&flow).moves(SEED, true);
+        // Four for each chain; three for each and one for both of two that are next to each other.
+        assert_eq!((together.len(), single.len()), (0, 400 * 4 + 2 * 399 * 3 + 399));
     }
 
     #[test]

@@ -40,6 +40,7 @@ fn views_slice_transpose_and_broadcast() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "looking for the snapshot starts a process")]
 fn wrong_shapes_are_errors_with_their_place() {
     let device = device();
     let stream = device.stream(0);

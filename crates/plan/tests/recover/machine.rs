@@ -130,6 +130,11 @@ impl Machine {
         Self { kernels, memory, pieces, naming, diverted, scratch, excluded, endless, inputs, runs }
     }
 
+    /// Whether a block was cut.
+    pub fn is_cut(&self) -> bool {
+        self.pieces.len() > self.memory.len()
+    }
+
     fn piece(&mut self, block: BlockId) -> &mut [u8] {
         let (memory, bytes) = self.pieces[block.0 as usize].clone();
         &mut self.memory[memory][bytes]

@@ -25,9 +25,18 @@ fn changing(kernels: &[Kernel], inputs: usize, blocks: usize) -> Vec<[bool; BYTE
     changes
 }
 
-fn any_kernel(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Kernel> {
+/// Writes to the block `halved`, if there is one, only in halves.
+fn any_kernel(
+    u: &mut Unstructured,
+    blocks: usize,
+    inputs: usize,
+    halved: Option<usize>,
+) -> Result<Kernel> {
     let read = |u: &mut Unstructured| u.choose_index(blocks);
-    let write = |u: &mut Unstructured| Ok(inputs + u.choose_index(blocks - inputs)?);
+    let write = |u: &mut Unstructured| {
+        let block = inputs + u.choose_index(blocks - inputs)?;
+        Ok(if Some(block) == halved { inputs } else { block })
+    };
     let some = |u: &mut Unstructured| -> Result<Vec<usize>> {
         (0..u.int_in_range(1..=3)?).map(|_| read(u)).collect()
     };
@@ -37,7 +46,10 @@ fn any_kernel(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Kern
             writes: (0..u.int_in_range(1..=2)?).map(|_| write(u)).collect::<Result<_>>()?,
         },
         5 => Kernel::InPlace { reads: some(u)?, block: write(u)? },
-        6 => Kernel::Half { read: read(u)?, write: write(u)?, upper: u.arbitrary()? },
+        6 => {
+            let write = halved.map_or_else(|| write(u), Ok)?;
+            Kernel::Half { read: read(u)?, write, upper: u.arbitrary()? }
+        }
         7 => Kernel::Through { read: read(u)?, scratch: write(u)?, write: write(u)? },
         8 => Kernel::Constant { write: write(u)? },
         _ => Kernel::Silent { read: read(u)? },
@@ -45,40 +57,59 @@ fn any_kernel(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Kern
 }
 
 /// Kernels like those that a library launches for one call, through scratch that all calls share.
-fn any_call(u: &mut Unstructured, blocks: usize, inputs: usize) -> Result<Vec<Kernel>> {
+fn any_call(
+    u: &mut Unstructured,
+    blocks: usize,
+    inputs: usize,
+    halved: Option<usize>,
+) -> Result<Vec<Kernel>> {
     let scratch = blocks - 1;
-    let (read, write) =
+    let (read, mut write) =
         (u.choose_index(blocks - 1)?, inputs + u.choose_index(blocks - 1 - inputs)?);
+    if Some(write) == halved {
+        write = inputs;
+    }
     let first = Kernel::Mix { reads: vec![read], writes: vec![scratch] };
     let last = Kernel::Mix { reads: vec![scratch], writes: vec![write] };
     Ok(match u.int_in_range(0..=3)? {
         0 => vec![Kernel::Through { read, scratch, write }],
         1 => vec![first, Kernel::InPlace { reads: vec![], block: scratch }, last],
-        2 => vec![first, any_kernel(u, blocks - 1, inputs)?, last],
+        2 => vec![first, any_kernel(u, blocks - 1, inputs, halved)?, last],
         _ => vec![first, last],
     })
 }
 
 #[test]
 fn what_is_observed_orders_every_conflict() {
-    let (mut graphs, mut private) = (0, 0);
+    let (mut graphs, mut private, mut cut) = (0, 0, 0);
     arbtest::arbtest(|u| {
         let inputs = u.int_in_range(1..=3)?;
-        let blocks = inputs + u.int_in_range(2..=20)?;
+        let blocks = inputs + u.int_in_range(3..=20)?;
+        let halved = u.arbitrary::<bool>()?.then_some(blocks - 2);
         let count = u.int_in_range(0..=24)?;
         let mut kernels = Vec::new();
         while kernels.len() < count {
+            if let Some(write) = halved.filter(|_| u.ratio(1, 5).unwrap_or(false)) {
+                let (read, upper) = (u.choose_index(blocks)?, u.arbitrary()?);
+                kernels.push(Kernel::Half { read, write, upper });
+            }
             match u.arbitrary()? {
-                true => kernels.push(any_kernel(u, blocks, inputs)?),
-                false => kernels.extend(any_call(u, blocks, inputs)?),
+                true => kernels.push(any_kernel(u, blocks, inputs, halved)?),
+                false => kernels.extend(any_call(u, blocks, inputs, halved)?),
             }
         }
         let zeros = u.arbitrary()?;
         let limits = Limits { rounds: 2, zeros, ..Limits::default() };
         let mut machine = Machine::new(kernels.clone(), inputs, blocks);
-        for naming in &mut machine.naming {
+        for (naming, kernel) in machine.naming.iter_mut().zip(&kernels) {
             let one = [Naming::All, Naming::All, Naming::All, Naming::Writes, Naming::Nothing];
             *naming = *u.choose(&one)?;
+            // Moved, it would read one memory and write another. Only the results that somebody reads tell, so that what it
+            // leaves for nobody may come from anywhere: no conflict that counts, but one by the truth.
+            let (reads, writes) = kernel.truth();
+            if *naming == Naming::Writes && reads.iter().any(|read| writes.contains(read)) {
+                *naming = Naming::All;
+            }
         }
         for scratch in &mut machine.scratch[inputs..] {
             *scratch = u.ratio(1, 4)?;
@@ -121,9 +152,10 @@ fn what_is_observed_orders_every_conflict() {
         }
         graphs += 1;
         private += u32::from(!recovered.private.is_empty());
+        cut += u32::from(machine.is_cut());
         Ok(())
     })
     .size_min(2000)
     .budget_ms(2000);
-    println!("{graphs} graphs, {private} with copies of scratch memory");
+    println!("{graphs} graphs, {private} with copies of scratch memory, {cut} with blocks cut");
 }

@@ -196,6 +196,7 @@ mod tests {
     const STEP: usize = 4093;
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many elements to interpret")]
     fn f32_errors_are_bounded() {
         let check = |name: &str, ours: fn(f32) -> f32, exact: fn(f64) -> f64, bound: f64| {
             let worst = (0..=u32::MAX)
@@ -213,6 +214,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many elements to interpret")]
     fn f64_errors_are_bounded() {
         let check = |name: &str, ours: fn(f64) -> f64, reference: fn(f64) -> f64, bound: f64| {
             // All exponents coarsely, and the ranges where the functions are interesting finely.
