@@ -151,7 +151,8 @@ impl Seen {
     ) -> Result<RecordedGraph, RecordError> {
         // A graph that was not seen just before its end is one that no shown stream captured, whatever had its handle before.
         let same = |(_, seen): &&(u64, usize)| seen + 1 >= step || state.is_kept(graph);
-        let names = self.graphs.get(&graph).filter(same).and_then(|(capture, _)| self.nodes.get(capture));
+        let names =
+            self.graphs.get(&graph).filter(same).and_then(|(capture, _)| self.nodes.get(capture));
         let name =
             |node: &CUgraphNode| names.and_then(|names| names.get(node)).copied().unwrap_or(UNSEEN);
         // SAFETY: the driver has handed the graph over, and it lives until it is discarded below.
