@@ -103,7 +103,9 @@ fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
     let (running, exclude) = match nodes {
         [] => ("a replay".to_owned(), "the node that waits"),
         [one] => (name(one), "it"),
-        some => (format!("one of {}", list(some.iter().map(name).collect())), "it"),
+        some => {
+            (format!("one of {}", list(some.iter().map(name).collect())), "the node that waits")
+        }
     };
     let block = |(at, Block { address, bytes }): &(usize, Block)| {
         format!("block {at} ({bytes} bytes at {address:#x})")
@@ -114,7 +116,7 @@ fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
     };
     format!(
         "{running} has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes{put}. \
-         The context is beyond use: begin anew and exclude {exclude}, or do not call that memory scratch"
+         The context is beyond use: begin anew and exclude {exclude}, or allow neither zeros nor scratch"
     )
 }
 
@@ -404,13 +406,13 @@ mod tests {
         };
         let end = |what| {
             format!(
-                ". The context is beyond use: begin anew and exclude {what}, or do not call that memory scratch"
+                ". The context is beyond use: begin anew and exclude {what}, or allow neither zeros nor scratch"
             )
         };
         let one = "; put there last: block 2 (512 bytes at 0x1000)";
         check(&[7], &[2], &format!("n7 (k7)|{one}{}", end("it")));
         let some = "one of n1 (k1), n2 (k2), n3 (k3) and 2 more|";
-        check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("it")));
+        check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("the node that waits")));
         check(&[], &[], &format!("a replay|{}", end("the node that waits")));
     }
 
