@@ -9,12 +9,12 @@ use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction};
 use smallvec::SmallVec;
 
 use crate::device::zeroed;
-use crate::module::Function;
 
 /// A kernel launch with the values of its parameters.
 #[derive(Clone)]
 pub(crate) struct Launch {
-    pub function: Function,
+    /// Kept by whoever has the launch: a count of its users for each node is what a node would take longest for.
+    pub function: CUfunction,
     pub grid: (u32, u32, u32),
     pub block: (u32, u32, u32),
     pub shared_bytes: u32,
@@ -84,9 +84,8 @@ impl Params<'_> {
 impl Launch {
     /// The driver's form. It points into `pointers`, which point into the values.
     pub fn params(&self, pointers: &mut Pointers) -> CUDA_KERNEL_NODE_PARAMS {
-        let Launch { ref function, grid, block, shared_bytes, ref values } = *self;
+        let Launch { function, grid, block, shared_bytes, ref values } = *self;
         let (words, starts) = values.parts();
-        let function = function.handle();
         Params { function, grid, block, shared_bytes, words, starts }.of_driver(pointers)
     }
 }

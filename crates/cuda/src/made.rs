@@ -87,7 +87,7 @@ impl Made {
         launch: &Launch,
         changes: bool,
     ) {
-        let function = launch.function.handle();
+        let function = launch.function;
         let (words, starts) = launch.values.parts();
         let kernel = Kernel {
             function,

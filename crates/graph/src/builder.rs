@@ -7,14 +7,14 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use crate::buffer::DEFAULT_ALIGN;
-use crate::graph::{Parts, effects_of};
+use crate::graph::{Parts, add_known_operands};
 use crate::validate::{Tables, check_node, check_observed, check_tables, named};
 use crate::{
     Access, Adjacency, Arg, Buffer, BufferId, BufferRole, ComputeGraph, Condition, ConditionalKind,
-    ConditionalNode, CyclePath, Edge, EdgeData, Effects, EventId, Expr, Extent, FusedKernel,
-    GraphError, HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir,
-    MemcpyNode, MemsetNode, Node, NodeId, NodeKind, Observed, Pitched, Region, Scalar, Slot,
-    SlotId, Space, StreamId, Target, View, infer, topology,
+    ConditionalNode, CyclePath, Edge, EdgeData, EventId, Expr, Extent, FusedKernel, GraphError,
+    HostNode, KernelConfig, KernelNode, KernelRef, LibraryKernel, MemcpyDir, MemcpyNode,
+    MemsetNode, Node, NodeId, NodeKind, Observed, Operands, Pitched, Region, Scalar, Slot, SlotId,
+    Space, StreamId, Target, View, infer, topology,
 };
 
 /// The most nodes and the most edges a graph can have.
@@ -437,13 +437,11 @@ impl GraphBuilder {
             check_edge(&nodes, edge)?;
         }
         if infer {
-            let effects = nodes.iter().enumerate().map(|(index, node)| {
-                match observed.get(&NodeId::from_index(index)) {
-                    Some(observed) => Effects::Observed(observed.clone()),
-                    None => effects_of(node),
-                }
-            });
-            edges.extend(infer::infer(buffers.len(), effects));
+            let operands = |id: NodeId, found: &mut Operands| match observed.get(&id) {
+                Some(observed) => found.extend_from_slice(&observed.operands),
+                None => add_known_operands(&nodes[id.index()], found),
+            };
+            edges.extend(infer::infer(buffers.len(), count, operands));
         }
         if edges.len() > MAX_NODES {
             let count = edges.len();

@@ -223,8 +223,15 @@ impl ComputeGraph {
     }
 }
 
-pub(crate) fn effects_of(node: &Node) -> Effects {
+fn effects_of(node: &Node) -> Effects {
     if is_opaque(node) { Effects::Unknown } else { Effects::Known(operands_of(node)) }
+}
+
+/// Adds the operands of a node, unless it may touch others.
+pub(crate) fn add_known_operands(node: &Node, found: &mut Operands) {
+    if !is_opaque(node) {
+        add_operands_of(node, found);
+    }
 }
 
 /// Whether a node may touch memory that it does not name.
@@ -251,7 +258,7 @@ pub(crate) fn is_opaque(node: &Node) -> bool {
     }
 }
 
-pub(crate) fn operands_of(node: &Node) -> Operands {
+fn operands_of(node: &Node) -> Operands {
     let mut found = Operands::new();
     add_operands_of(node, &mut found);
     found

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use crate::{Access, Edge, Effects, NodeId, Region};
+use crate::{Access, Edge, NodeId, Operands, Region};
 
 /// One segment, from its key in the map to `end`.
 #[derive(Clone)]
@@ -79,13 +79,19 @@ impl Segments {
     }
 }
 
-/// The edges that regions demand among nodes whose effects come in program order. Unknown effects demand none.
-pub(crate) fn infer(buffers: usize, effects: impl Iterator<Item = Effects>) -> Vec<Edge> {
+/// The edges that regions demand among so many nodes in program order. `add_operands` adds what a node is known to touch to a list,
+/// which is the same for all of them: operands are many words to move. Unknown effects demand none.
+pub(crate) fn infer(
+    buffers: usize,
+    nodes: usize,
+    mut add_operands: impl FnMut(NodeId, &mut Operands),
+) -> Vec<Edge> {
     let mut memory: Vec<Segments> = vec![Segments::default(); buffers];
     let mut edges = Vec::new();
-    for (index, effects) in effects.enumerate() {
-        let node = NodeId::from_index(index);
-        let Some(effects) = effects.known() else { continue };
+    let mut effects = Operands::new();
+    for node in (0..nodes).map(NodeId::from_index) {
+        effects.clear();
+        add_operands(node, &mut effects);
         let mut depend_on = |earlier: NodeId| {
             if earlier != node {
                 edges.push(Edge::full(earlier, node));
@@ -163,14 +169,15 @@ mod tests {
 
     /// Nodes as lists of (buffer, start, end, access); the edges they must get.
     fn check(nodes: &[&[(u32, u64, u64, Access)]], expected: &[(u32, u32)]) {
-        let effects = nodes.iter().map(|operands| {
-            let operand = |&(buffer, start, end, access): &(u32, u64, u64, Access)| {
-                let buffer = BufferId(buffer);
-                (Region { buffer, offset: start, bytes: end - start }, access)
-            };
-            Effects::Known(operands.iter().map(operand).collect())
-        });
-        let mut found: Vec<_> = infer(4, effects).iter().map(|e| (e.from.0, e.to.0)).collect();
+        let operand = |&(buffer, start, end, access): &(u32, u64, u64, Access)| {
+            let buffer = BufferId(buffer);
+            (Region { buffer, offset: start, bytes: end - start }, access)
+        };
+        let operands = |node: NodeId, found: &mut Operands| {
+            found.extend(nodes[node.index()].iter().map(operand));
+        };
+        let edges = infer(4, nodes.len(), operands);
+        let mut found: Vec<_> = edges.iter().map(|e| (e.from.0, e.to.0)).collect();
         found.sort_unstable();
         found.dedup();
         assert_eq!(found, expected, "{nodes:?}");

@@ -63,7 +63,7 @@ fn again(cuda: &mut Cuda) -> Outcome {
     let device = cuda.devices()[0].clone();
     let stream = Stream::new(&device)?;
     let (from, to) = (cuda.alloc(128)?, cuda.alloc(128)?);
-    for length in [1000, 100_000] {
+    for length in [1000, 10_000] {
         let (first, x, y) = chain(length, 0)?;
         let bindings = bindings.clone().memory(x, &from).memory(y, &to);
         let mut ours = [const { Vec::new() }; 3];

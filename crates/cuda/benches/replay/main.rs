@@ -4,7 +4,7 @@
 //! - *launch*: the call that issues a replay, ours and the driver's of the same executable, in turn; and the replay from the
 //!   call to the end of the work, of our graph and of the captured one.
 //! - *build*: from nothing to an uploaded executable: ours from a graph, the driver's captured from a stream and made node by
-//!   node.
+//!   node; and ours where there was a graph like it before, with the same parameters and with others in every node.
 //! - *slots*: 100 slots set, then a replay of 1000 nodes, over a replay alone; of kernels that read the parameter block,
 //!   and of kernels by name, whose nodes' parameters the driver changes.
 //! - *weak*: a chain of 1000 generated kernels with programmatic edges, and the same launches captured.

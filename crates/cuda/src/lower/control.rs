@@ -295,8 +295,9 @@ impl Lowering<'_> {
         values.push(handle);
         values.push(address);
         let one = (1, 1, 1);
-        let launch = Launch { function, grid: one, block: one, shared_bytes: 0, values };
-        self.kernel_node(scope, inside, id, &launch, after)
+        let handle = function.handle();
+        let launch = Launch { function: handle, grid: one, block: one, shared_bytes: 0, values };
+        self.kernel_node(scope, inside, id, &function, &launch, after)
     }
 
     /// Lowers a graph inside node `id` into a graph of the driver.

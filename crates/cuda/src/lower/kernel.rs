@@ -175,9 +175,9 @@ impl Lowering<'_> {
         }
         let shared_bytes = config.shared_mem_bytes;
         function.allow_shared_bytes(shared_bytes).map_err(scope.refused(id))?;
-        let (function, grid, block) = (function.clone(), config.grid, config.block);
-        let launch = Launch { function, grid, block, shared_bytes, values };
-        self.launch(scope, id, &launch, Attributes::of(config), after)
+        let (handle, grid, block) = (function.handle(), config.grid, config.block);
+        let launch = Launch { function: handle, grid, block, shared_bytes, values };
+        self.launch(scope, id, function, &launch, Attributes::of(config), after)
     }
 
     fn bound(
@@ -254,12 +254,12 @@ impl Lowering<'_> {
                 Param::FaultRecord => self.faults.as_ref().map_or(0, |f| f.record.address()),
             });
         }
-        let function = recipe.function.clone();
+        let function = &recipe.function;
         let (grid, block) = ((recipe.blocks, 1, 1), (recipe.threads, 1, 1));
-        let launch = Launch { function, grid, block, shared_bytes: 0, values };
+        let launch = Launch { function: function.handle(), grid, block, shared_bytes: 0, values };
         let priority = node.config.priority;
         let attributes = Attributes { priority, ..Attributes::NONE };
-        self.launch(scope, id, &launch, attributes, after)
+        self.launch(scope, id, function, &launch, attributes, after)
     }
 
     /// How a generated kernel is launched: as an earlier node of the same shape, or found out.
@@ -396,18 +396,19 @@ impl Lowering<'_> {
         &mut self,
         scope: &Scope<'_>,
         id: NodeId,
+        function: &Function,
         launch: &Launch,
         attributes: Attributes,
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
-        let capability = launch.function.device().capability();
+        let capability = function.device().capability();
         if attributes.cluster != (1, 1, 1) && capability < (9, 0) {
             let reason =
                 "it launches in clusters, which devices before compute capability 9.0 do not have";
             return Err(scope.unsupported(id, reason));
         }
-        self.check_body(scope, id, launch.function.device().ordinal())?;
-        let node = self.kernel_node(scope, scope.driver, id, launch, after)?;
+        self.check_body(scope, id, function.device().ordinal())?;
+        let node = self.kernel_node(scope, scope.driver, id, function, launch, after)?;
         if attributes != Attributes::NONE
             && let Some(made) = self.noted(scope, scope.driver)
         {
@@ -445,10 +446,11 @@ impl Lowering<'_> {
         scope: &Scope<'_>,
         graph: CUgraph,
         id: NodeId,
+        function: &Function,
         launch: &Launch,
         after: &Dependencies,
     ) -> Result<CUgraphNode, InstantiateError> {
-        let device = launch.function.device();
+        let device = function.device();
         // The first device's context is current while a graph is lowered.
         let elsewhere =
             (!device.is(&self.target.devices[0])).then(|| device.enter()).transpose()?;
@@ -459,7 +461,6 @@ impl Lowering<'_> {
         let is_elsewhere = elsewhere.is_some();
         drop(elsewhere);
         let node = node.map_err(scope.refused(id))?;
-        let function = &launch.function;
         self.functions.entry(function.handle()).or_insert_with(|| function.clone());
         let changes = self.changeable;
         if !is_elsewhere && let Some(made) = self.noted(scope, graph) {

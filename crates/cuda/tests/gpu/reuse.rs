@@ -373,7 +373,8 @@ fn parts_of_a_large_graph_are_brought_up_to_date_one_by_one() {
         let graph = b.build().unwrap();
         let schedule = Schedule::sequential(&graph);
         let mut exec = cuda.instantiate(&graph, &schedule, &kernels.bindings()).unwrap();
-        assert_eq!(exec.renewed(), if round == 0 { 0 } else { 4 });
+        // Of its four parts all but the first, which are not too many to be kept.
+        assert_eq!(exec.renewed(), if round == 0 { 0 } else { 3 });
         cuda.replay(&mut exec).unwrap();
         let expected = (0..20_000u32).fold(0u32, |y, at| y.wrapping_mul(5).wrapping_add(by * at));
         let memory = exec.memory(y.buffer).unwrap().clone();

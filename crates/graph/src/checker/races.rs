@@ -1,7 +1,7 @@
 //! Conflicting accesses that no order separates.
 
 use crate::checker::reach::{By, GuaranteedOrder};
-use crate::{ComputeGraph, Effects, NodeId, Operands, infer};
+use crate::{ComputeGraph, NodeId, Operands, infer};
 
 /// Two nodes that touch the same bytes, at least one writing, while nothing orders them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -23,16 +23,19 @@ pub struct Race {
 /// reported against its neighbours in topological order, which is enough to show that there is a race. Costs what
 /// inference costs, and a pass over the graph per 64 conflicting nodes.
 pub fn races(graph: &ComputeGraph) -> Vec<Race> {
-    races_of(graph, |node| graph.operands(node))
+    races_of(graph, |node, found| graph.add_operands(node, found))
 }
 
-/// The same if nodes touched these operands.
-pub(super) fn races_of(graph: &ComputeGraph, operands: impl Fn(NodeId) -> Operands) -> Vec<Race> {
+/// The same if nodes touched the operands that `add_operands` adds to a list.
+pub(super) fn races_of(
+    graph: &ComputeGraph,
+    add_operands: impl Fn(NodeId, &mut Operands),
+) -> Vec<Race> {
     // In any topological order, if each conflict with the next user of the same bytes is ordered, all are.
     let order = graph.topological_order();
-    let effects = order.iter().map(|&node| Effects::Known(operands(node)));
     let node_at = |place: NodeId| order[place.index()];
-    let conflicts = infer::infer(graph.buffers().len(), effects)
+    let operands = |place: NodeId, found: &mut Operands| add_operands(node_at(place), found);
+    let conflicts = infer::infer(graph.buffers().len(), order.len(), operands)
         .into_iter()
         .map(|edge| (node_at(edge.from), node_at(edge.to)))
         .collect();

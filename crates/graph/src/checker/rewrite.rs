@@ -21,8 +21,8 @@ use rustc_hash::FxHashMap;
 
 use crate::checker::races::races_of;
 use crate::{
-    Access, BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Race, Region,
-    races,
+    Access, BufferId, BufferRole, ComputeGraph, Effects, Image, NodeId, NodeKind, Operands, Race,
+    Region, races,
 };
 
 /// Something that a rewriting got wrong. Unless said, ids are of the graph before.
@@ -380,14 +380,19 @@ fn check_gone(groups: &Groups, found: &mut Vec<RewriteViolation>) {
         return;
     }
     // What graphs inside nodes do not touch any more has been shown not to matter, when they were checked.
-    let operands = |node: NodeId| match groups.image.of(node) {
+    let add_operands = |node: NodeId, found: &mut Operands| match groups.image.of(node) {
         Some(image) if groups.after.node(image).kind.has_inner_graphs() => {
-            groups.after.operands(image)
+            groups.after.add_operands(image, found);
         }
-        _ => groups.before.operands(node),
+        _ => groups.before.add_operands(node, found),
+    };
+    let operands = |node: NodeId| {
+        let mut found = Operands::new();
+        add_operands(node, &mut found);
+        found
     };
     let mut raced: FxHashMap<BufferId, NodeId> = FxHashMap::default();
-    for Race { first, second } in races_of(groups.before, operands) {
+    for Race { first, second } in races_of(groups.before, add_operands) {
         let (a, b) = (operands(first), operands(second));
         let conflicts = |x: &Region, how: Access| {
             b.iter().any(|(y, so)| x.overlaps(y) && (how.writes() || so.writes()))
