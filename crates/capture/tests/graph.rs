@@ -187,7 +187,6 @@ fn case_37_edge_data_survives_json_dot_and_planning() {
 add_kernel h a as a
 add_kernel h b as b
 add_kernel h c as c
-add_edge h a b
 add_edge h a b programmatic
 add_edge h b c launch_order
 ",
@@ -195,11 +194,7 @@ add_edge h b c launch_order
     .remove(0)
     .unwrap();
     let edge = |from: u32, to: u32, data| Edge { from: from.into(), to: to.into(), data };
-    let edges = [
-        edge(0, 1, EdgeData::FULL),
-        edge(0, 1, EdgeData::PROGRAMMATIC),
-        edge(1, 2, EdgeData::LAUNCH_ORDER),
-    ];
+    let edges = [edge(0, 1, EdgeData::PROGRAMMATIC), edge(1, 2, EdgeData::LAUNCH_ORDER)];
     for graph in [
         from_json(to_json(&graph).as_bytes()).unwrap(),
         from_dot(to_dot(&graph).as_bytes()).unwrap(),

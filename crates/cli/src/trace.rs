@@ -88,15 +88,17 @@ fn library() -> Result<PathBuf> {
     }
 }
 
-/// Only traces, and files of nothing, make way for a new one: a program named in the wrong place is not removed.
+/// Only traces, and files of nothing, make way for a new one: a program named in the wrong place is not removed, nor a device.
 fn refuse_other_files(old: &Path) -> Result<()> {
     let mut start = Vec::with_capacity(MAGIC.len());
-    let file = fs::File::open(old).with_context(|| format!("cannot read {}", old.display()))?;
-    file.take(MAGIC.len() as u64)
-        .read_to_end(&mut start)
-        .with_context(|| format!("cannot replace {}", old.display()))?;
+    let is_file = fs::metadata(old).is_ok_and(|known| known.is_file());
+    if is_file {
+        let file = fs::File::open(old);
+        file.and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut start))
+            .with_context(|| format!("cannot replace {}", old.display()))?;
+    }
     ensure!(
-        start.is_empty() || start == MAGIC,
+        is_file && (start.is_empty() || start == MAGIC),
         "{} is there and no trace, so it is not replaced; name another file with --output",
         old.display()
     );

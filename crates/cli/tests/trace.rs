@@ -139,6 +139,10 @@ fn what_is_no_trace_is_an_error() {
         ),
     );
     assert_eq!(std::fs::read(folder.path().join("train.py")).unwrap(), b"print(1)");
+    check(
+        &["trace", "-o", "/dev/null", "--", "./none"],
+        "/dev/null is there and no trace, so it is not replaced; name another file with --output",
+    );
     check(&["trace", "--", "./none"], "cannot run ./none: No such file or directory (os error 2)");
 }
 

@@ -46,10 +46,10 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The default limits, 20 inputs, caps of 2 to 6, 8 and 16, a search of 1.5 s, no scratch memory, none excluded.
+    /// The default limits, 20 inputs, caps of 2 to 6, 8 and 16, a search of 2 s, no scratch memory, none excluded.
     fn default() -> Self {
         let caps = vec![2, 3, 4, 5, 6, 8, 16];
-        let search = Duration::from_millis(1500);
+        let search = Duration::from_secs(2);
         let (limits, excluded) = (Limits::default(), Vec::new());
         Self { limits, inputs: 20, caps, search, scratch_from: usize::MAX, excluded }
     }

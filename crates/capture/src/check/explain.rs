@@ -14,7 +14,7 @@ const SHOWN: usize = 5;
 const CAUSES: usize = 16;
 
 /// What to do about a node that no conditional's body can hold.
-pub(super) const BODY_HELP: &str = "allocate before the conditional and let the body use the memory; keep host functions, events and frees out of it too";
+pub(super) const BODY_HELP: &str = "allocate before the conditional and let the body use the memory; keep host functions, events, frees and pageable copies out of it too";
 
 /// Names of the script, in backticks.
 pub(super) struct Words<'a> {
@@ -98,8 +98,11 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
             call.function
         ));
     }
-    if refusal.rule.number() == "R0" {
-        notes.push("no recording decides this; the rule follows the documentation".to_owned());
+    if refusal.rule.number() == "R0" && refusal.rule != Rule::Dead {
+        notes.push(
+            "not among the recordings; an H200 (driver 580) answered so when it was asked"
+                .to_owned(),
+        );
     }
     if matches!(refusal.rule, Rule::R9d | Rule::R9e) {
         notes.push("the capture is closed, and there is no graph".to_owned());
@@ -335,7 +338,7 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
         ),
         Rule::EdgeTwice => one(
             "the graph has this edge already".to_owned(),
-            "add an edge once; another one between the same nodes needs another port".to_owned(),
+            "add one edge, with the port that is meant".to_owned(),
         ),
         Rule::EdgeEnds => one(
             "it does not lead from one node of this graph to another".to_owned(),
@@ -348,6 +351,22 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
         Rule::Lossy => one(
             "the graph has an edge that is not full, and there is no room to say so".to_owned(),
             "pass an array for the edge data (`edges_data`)".to_owned(),
+        ),
+        Rule::ChildHolds => one(
+            "the child graph holds a node that none can".to_owned(),
+            "allocate, free and decide in the outer graph".to_owned(),
+        ),
+        Rule::OneExecutable => one(
+            "the graph has memory nodes, and an executable was made of it already".to_owned(),
+            "use that one, or destroy it first (`exec_destroy`); capture again for a second one".to_owned(),
+        ),
+        Rule::Circle => one(
+            "edges that were added by hand lead in a circle".to_owned(),
+            "leave one of them out; the driver takes each edge and refuses the whole here".to_owned(),
+        ),
+        Rule::GraphInUse => one(
+            format!("a capture that is open adds to it, begun at {begun_at}"),
+            "end that capture first".to_owned(),
         ),
         Rule::BodyHolds => one(
             format!("the body of a conditional holds a node that none can: {}", words.path(&refusal.path)),

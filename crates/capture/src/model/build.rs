@@ -1,8 +1,9 @@
 //! Graphs that the program builds by hand: nodes, child graphs, conditionals and edges, and what it asks about them.
 //!
-//! R0 throughout: no recording builds a graph by hand. The answers are those of the driver's documentation and of public reports: an
-//! edge is added once, a plain query for edges refuses to drop edge data, and a conditional's body holds only some kinds of nodes,
-//! which instantiation checks.
+//! R0 throughout: no recording builds a graph by hand. The answers are those of the driver's documentation and of public reports, and
+//! each was seen on an H200 (driver 580): two nodes have one edge at most, whatever its data; a plain query for edges refuses to drop
+//! edge data; a conditional's body holds only some kinds of nodes, and edges may lead in a circle, which instantiation checks; a child
+//! graph holds neither memory nodes nor conditionals; and a graph with memory nodes has one executable at a time.
 
 use std::sync::Arc;
 
@@ -83,6 +84,18 @@ impl Model {
                         None => self.snapshot(held, at),
                     },
                 };
+                let barred = |node: &CapturedNode| {
+                    matches!(
+                        node.kind,
+                        NodeKind::MemAlloc | NodeKind::MemFree | NodeKind::Conditional
+                    )
+                };
+                if let Some(node) = held.nodes.iter().find(|node| barred(node)) {
+                    let cause = Cause { call: node.call, role: Role::Forbidden };
+                    return Ok(self.refuse(at, CuResult::NOT_SUPPORTED, Rule::ChildHolds, |r| {
+                        r.causes.push(cause)
+                    }));
+                }
                 if self.graphs[slot].depth as usize + 1 + held.height as usize > MAX_NESTING {
                     return Err(ModelError::TooDeep(call.function));
                 }
@@ -134,6 +147,7 @@ impl Model {
             on: None,
             kind,
             programmatic: false,
+            pageable: false,
             dependencies: DependencySet::new(),
             loose: false,
         });
@@ -166,11 +180,11 @@ impl Model {
             return refused(Rule::WeakEdge);
         }
         let edge = CapturedEdge { from, to, port };
-        if graph.known_edges.contains(&edge) {
+        if self.graphs[slot].known_edges.contains(&(from, to)) {
             return refused(Rule::EdgeTwice);
         }
         let graph = &mut self.graphs[slot];
-        graph.known_edges.insert(edge);
+        graph.known_edges.insert((from, to));
         graph.edges.push(edge);
         graph.built = true;
         if port != Port::Full {
@@ -202,10 +216,23 @@ impl Model {
         if let Some(refused) = self.gone(at, slot) {
             return refused;
         }
-        if self.graphs[slot].inner.is_empty() {
-            return outcome;
+        let graph = &self.graphs[slot];
+        let memory =
+            |node: &CapturedNode| matches!(node.kind, NodeKind::MemAlloc | NodeKind::MemFree);
+        if graph.executables > 0 && graph.nodes.iter().any(memory) {
+            return self.refuse(at, CuResult::NOT_SUPPORTED, Rule::OneExecutable, |_| {});
         }
-        let Some(path) = self.snapshot(slot, at).forbidden_in_bodies() else { return outcome };
+        if self.leads_in_a_circle(slot) {
+            return self.refuse(at, CuResult::INVALID_VALUE, Rule::Circle, |_| {});
+        }
+        let path = match self.graphs[slot].inner.is_empty() {
+            true => None,
+            false => self.snapshot(slot, at).forbidden_in_bodies(),
+        };
+        let Some(path) = path else {
+            self.graphs[slot].executables += 1;
+            return outcome;
+        };
         let mut refusal = Refusal::new(at, CuResult::INVALID_VALUE, Rule::BodyHolds);
         let last = path.len() - 1;
         refusal.causes.extend(path.iter().enumerate().map(|(place, step)| {
@@ -214,6 +241,48 @@ impl Model {
         }));
         refusal.path = path;
         refusal.outcome()
+    }
+
+    /// An executable of the graph is destroyed: potentially unsafe (R20).
+    pub(super) fn destroy_executable(&mut self, at: CallIndex, call: &Call) -> Outcome {
+        let outcome = self.unsafe_call(at, call.thread, Rule::R21);
+        let slot = call.graph.and_then(|name| self.user_graphs.get(&name)).copied();
+        if let Some(slot) = slot.filter(|_| outcome.result.is_success()) {
+            let graph = &mut self.graphs[slot];
+            graph.executables = graph.executables.saturating_sub(1);
+        }
+        outcome
+    }
+
+    /// Whether edges that were added by hand close a circle; linear in the graph.
+    fn leads_in_a_circle(&self, slot: Slot) -> bool {
+        let graph = &self.graphs[slot];
+        if graph.edges.is_empty() {
+            return false;
+        }
+        let mut missing = vec![0u32; graph.nodes.len()];
+        let mut dependents = vec![Vec::new(); graph.nodes.len()];
+        let captured =
+            graph.nodes.iter().enumerate().flat_map(|(to, node)| {
+                node.dependencies.iter().map(move |from| (from.index(), to))
+            });
+        let added = graph.edges.iter().map(|edge| (edge.from.index(), edge.to.index()));
+        for (from, to) in captured.chain(added) {
+            missing[to] += 1;
+            dependents[from].push(to);
+        }
+        let mut free: Vec<usize> = (0..missing.len()).filter(|node| missing[*node] == 0).collect();
+        let mut ordered = 0;
+        while let Some(node) = free.pop() {
+            ordered += 1;
+            for to in &dependents[node] {
+                missing[*to] -= 1;
+                if missing[*to] == 0 {
+                    free.push(*to);
+                }
+            }
+        }
+        ordered < missing.len()
     }
 
     /// A graph that the program has a name for, as it is now; none if it is not there any more. Linear in the graph.
@@ -235,7 +304,7 @@ impl Model {
         let slot = *self.user_graphs.get(&body)?;
         let graph = &self.graphs[slot];
         graph.within?;
-        let forbidden = |id: &CapturedId| !graph.nodes[id.index()].kind.fits_in_a_body();
+        let forbidden = |id: &CapturedId| !graph.nodes[id.index()].fits_in_a_body();
         let all = (0..graph.nodes.len() as u32).map(CapturedId);
         let found =
             node.map_or_else(|| all.into_iter().find(forbidden), |id| Some(id).filter(forbidden))?;
@@ -340,11 +409,12 @@ fn bodies(inner: Vec<(CapturedId, Inside)>) -> impl Iterator<Item = Slot> {
     })
 }
 
-impl NodeKind {
+impl CapturedNode {
     /// Whether a conditional's body may hold such a node.
-    fn fits_in_a_body(self) -> bool {
+    fn fits_in_a_body(&self) -> bool {
         use NodeKind::{ChildGraph, Conditional, Empty, Kernel, Memcpy, Memset};
-        matches!(self, Kernel | Empty | ChildGraph | Memset | Memcpy | Conditional)
+        matches!(self.kind, Kernel | Empty | ChildGraph | Memset | Memcpy | Conditional)
+            && !self.pageable
     }
 }
 
@@ -366,7 +436,7 @@ impl FinishedGraph {
                 let CapturedNode { kind, call, .. } = graph.nodes[node.index()];
                 PathStep { graph: graph.name, node, kind, conditional, call }
             };
-            let forbidden = |node: &CapturedNode| in_body && !node.kind.fits_in_a_body();
+            let forbidden = |node: &CapturedNode| in_body && !node.fits_in_a_body();
             if let Some(place) = graph.nodes.iter().position(forbidden) {
                 let mut path = vec![step(CapturedId(place as u32), None)];
                 let mut at = next;

@@ -291,11 +291,17 @@ impl Model {
         }
     }
 
-    /// R5 for a graph that the program destroys itself. R0: one that an open capture uses stays; no recording tells.
+    /// R5 for a graph that the program destroys itself. R0: one that an open capture adds to stays.
     pub(super) fn destroy_graph(&mut self, at: CallIndex, call: &Call) -> Outcome {
         if let Some(slot) = call.graph.and_then(|name| self.user_graphs.get(&name)) {
             let (slot, graph) = (*slot, &self.graphs[*slot]);
-            if graph.capture.is_none() && graph.destroyed.is_none() {
+            if let Some(capture) = graph.capture {
+                let cause = self.captures[capture].begin_cause();
+                return self.refuse(at, CuResult::ILLEGAL_STATE, Rule::GraphInUse, |r| {
+                    r.causes.push(cause)
+                });
+            }
+            if graph.destroyed.is_none() {
                 self.bury(at, slot);
             }
         }

@@ -121,6 +121,8 @@ pub enum Class {
     AsksForEdges,
     /// Makes a graph executable: potentially unsafe (R20), and refused if a conditional's body holds what it cannot.
     Instantiates,
+    /// Destroys an executable graph: potentially unsafe (R20).
+    DestroysExecutable,
     /// Exports an event, which has to be made for it: the events here are not, so it is refused and harmless.
     ExportsEvent,
 }
@@ -148,7 +150,7 @@ pub fn class(function: Function) -> (Class, Evidence) {
     use Evidence::{Documented, Recorded};
     use Function as F;
     match function {
-        // Recorded: call_matrix.jsonl, call_matrix_settled.jsonl, call_nodes.jsonl, capture.jsonl.gz.
+        // Recorded: call_matrix*.jsonl, call_nodes*.jsonl, capture*.jsonl, among the tests' data.
         F::MemAlloc
         | F::MemAllocHost
         | F::MemAllocManaged
@@ -160,7 +162,6 @@ pub fn class(function: Function) -> (Class, Evidence) {
         | F::MemHostUnregister
         | F::MemPoolDestroy
         | F::ModuleUnload
-        | F::GraphExecDestroy
         | F::MemAllocPitch
         | F::ArrayCreate
         | F::ArrayDestroy
@@ -420,6 +421,7 @@ pub fn class(function: Function) -> (Class, Evidence) {
         F::EventCreate => (CreateEvent, Recorded),
         F::EventDestroy => (DestroyEvent, Recorded),
         F::GraphDestroy => (DestroyGraph, Recorded),
+        F::GraphExecDestroy => (DestroysExecutable, Recorded),
         // Beside a capture: harmless. What they do to graphs is documented.
         F::GraphAddKernelNode => (AddsNode(NodeKind::Kernel), Recorded),
         F::GraphAddMemcpyNode => (AddsNode(NodeKind::Memcpy), Recorded),

@@ -1,6 +1,6 @@
 //! Events: R13–R17, R22 and R29.
 
-use phonograph_trace::{Call, CuResult, EventId};
+use phonograph_trace::{Call, CuResult, EventId, Flags};
 
 use super::class::NodeKind;
 use super::refusal::{Cause, Role};
@@ -29,7 +29,7 @@ impl Model {
                     // R17b: a node; neither looks at nor changes the event's state.
                     return Ok(Outcome::with(
                         Rule::R17b,
-                        self.add_node(at, key, capture, NodeKind::EventRecord, false),
+                        self.add_node(at, key, capture, NodeKind::EventRecord, Flags::NONE),
                     ));
                 }
                 // R15: captured(capture, copy of the set), whatever the event was before.
@@ -93,7 +93,7 @@ impl Model {
                 // R17b: a node; it does not join.
                 Target::Capturing(key, capture) => Outcome::with(
                     Rule::R17b,
-                    self.add_node(at, key, capture, NodeKind::WaitEvent, false),
+                    self.add_node(at, key, capture, NodeKind::WaitEvent, Flags::NONE),
                 ),
                 _ => self.not_capturing(at),
             });
@@ -227,6 +227,10 @@ impl Model {
         let event = self.event_of(call)?;
         if self.events[event.index()].destroyed {
             return Ok(self.dead_handle(at));
+        }
+        // R13 for a dead one, which breaks nothing here either.
+        if let Some(causes) = self.dead_record(event) {
+            return Ok(self.refuse(at, CuResult::INVALID_VALUE, Rule::R13, |r| r.causes = causes));
         }
         let live = self.live_record(event);
         Ok(match &self.events[event.index()].record {

@@ -1,6 +1,6 @@
 //! Stream-ordered memory: R24 and R25.
 
-use phonograph_trace::{Call, CuResult, MemoryId};
+use phonograph_trace::{Call, CuResult, Flags, MemoryId};
 use rustc_hash::FxHashSet;
 
 use super::class::NodeKind;
@@ -29,7 +29,7 @@ impl Model {
                 if let Some(refused) = self.gate(at, capture) {
                     return Ok(refused);
                 }
-                let effect = self.add_node(at, key, capture, NodeKind::MemAlloc, false);
+                let effect = self.add_node(at, key, capture, NodeKind::MemAlloc, Flags::NONE);
                 let state = &self.captures[capture];
                 let (graph, begun) = (state.graph, state.begun);
                 // Launches before this capture did not make the allocation, so there is nothing of theirs to free.
@@ -98,7 +98,7 @@ impl Model {
                 }
                 Ok(Outcome::with(
                     Rule::R25d,
-                    self.add_node(at, key, capture, NodeKind::MemFree, false),
+                    self.add_node(at, key, capture, NodeKind::MemFree, Flags::NONE),
                 ))
             }
         }
@@ -116,16 +116,18 @@ impl Model {
                 self.set_memory(memory, Some(Memory::Freed { freed: at }));
                 outcome
             }
-            // R0: the documentation lets the program free what a launch of a graph allocated, once a launch.
+            // R0: the program may free what a launch of a graph allocated, once a launch. Its own graph cannot free it from then on.
             Some(&Memory::Graph { graph, freed: None, freed_after_launch, .. })
                 if self.graphs[graph].launches > freed_after_launch =>
             {
                 let graph = &mut self.graphs[graph];
                 graph.outstanding -= 1;
                 let launches = graph.launches;
-                if let Some(Memory::Graph { freed_after_launch, .. }) = self.memory.get_mut(&memory)
+                if let Some(Memory::Graph { freed_after_launch, elsewhere, .. }) =
+                    self.memory.get_mut(&memory)
                 {
                     *freed_after_launch = launches;
+                    elsewhere.get_or_insert(at);
                 }
                 Outcome::success(Rule::FreesLaunched)
             }
@@ -164,6 +166,24 @@ impl Model {
         true
     }
 
+    /// A launch of a graph frees what launches of other graphs have allocated. Linear in the names of memory, if it frees any.
+    fn free_for_others(&mut self, slot: Slot) {
+        let Self { graphs, memory, .. } = self;
+        if graphs[slot].frees.is_empty() {
+            return;
+        }
+        for state in memory.values_mut() {
+            let Memory::Graph { graph, allocated, freed_after_launch, .. } = state else {
+                continue;
+            };
+            let launches = graphs[*graph].launches;
+            if graphs[slot].frees.contains(allocated) && launches > *freed_after_launch {
+                *freed_after_launch = launches;
+                graphs[*graph].outstanding -= 1;
+            }
+        }
+    }
+
     /// Forgets what a graph frees: it does not exist any more.
     pub(super) fn forget_frees(&mut self, frees: FxHashSet<CallIndex>) {
         for allocated in frees {
@@ -175,8 +195,8 @@ impl Model {
         }
     }
 
-    /// A launch of a graph that the program has a name for. R0: the documentation refuses it while allocations of the launch
-    /// before are not freed; it is not recorded. A graph that no name stands for is taken to leave no allocation.
+    /// A launch of a graph that the program has a name for. R0: it is refused while allocations of the launch before
+    /// are not freed. A graph that no name stands for is taken to leave no allocation.
     pub(super) fn launch(&mut self, at: CallIndex, call: &Call) -> Outcome {
         let Some(slot) = call.graph.and_then(|name| self.user_graphs.get(&name)).copied() else {
             return Outcome::success(Rule::R11);
@@ -185,6 +205,7 @@ impl Model {
         if graph.outstanding == 0 {
             graph.launches += 1;
             graph.outstanding = graph.leaves;
+            self.free_for_others(slot);
             return Outcome::success(Rule::R11);
         }
         let launched = graph.launches;

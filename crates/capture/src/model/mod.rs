@@ -3,8 +3,9 @@
 //! In: [`Call`]s in the order in which they are made. Out: for each its [`Outcome`] (result, deciding [`Rule`], effect, and for a
 //! refusal what led to it), and at any time the status and dependency set of every stream. The rules were fitted to recordings of
 //! a real driver and reproduce every one of them; each stands beside its number in `capture`, `work`, `event`, `barred`, `memory`
-//! and `upkeep`; graphs that are built by hand (`build`) follow the documentation. A call costs a constant plus the sizes of the sets and the number of captures that it touches; memory is linear in
-//! what is alive: streams, events, open captures with their nodes, and graphs that the program can still capture into.
+//! and `upkeep`; graphs that are built by hand (`build`) follow the documentation and what an H200 answered when it was asked. A call costs
+//! a constant plus the sizes of the sets and the number of captures that it touches; memory is linear in what is alive: streams, events,
+//! open captures with their nodes, and graphs that the program can still capture into.
 //!
 //! # What it leaves out
 //!
@@ -13,6 +14,8 @@
 //! - *A second context on the device.* What bars unsafe calls (R20) asks threads and modes, not contexts. Waits for the whole context
 //!   (R23) and the legacy stream (R18) ask only for captures of the context that is current. A stream of another context joins and
 //!   is joined like any other; a kernel or event of another context than the stream's is INVALID_HANDLE and breaks nothing.
+//! - *Addresses.* Memory is told apart by the name that the program has for it. Once its graph is gone, the driver may give the address
+//!   to other memory, and a free of the old one then frees that.
 //! - *Priority.* A captured kernel has the priority of its stream, unless its launch names one.
 //! - *Edge data in dependency sets.* A set holds a node once: full before programmatic before launch order, whichever came first. An
 //!   event in a launch gives port 1, or 2 at the start of its blocks, to who waits for it; one at launch completion port 2 without
@@ -250,6 +253,7 @@ impl Model {
             Class::AsksForEdges => Ok(self.edges_of(at, call)),
             Class::Instantiates => Ok(self.instantiate(at, call)),
             Class::DestroyGraph => Ok(self.destroy_graph(at, call)),
+            Class::DestroysExecutable => Ok(self.destroy_executable(at, call)),
             Class::ExchangeMode => self.exchange_mode(call),
             Class::CreateStream => self.create_stream(call),
             Class::DestroyStream => self.destroy_stream(at, call),

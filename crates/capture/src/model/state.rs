@@ -158,13 +158,15 @@ pub(super) struct Graph {
     pub(super) capture: Option<Slot>,
     /// Edges added by hand, in order, and as a set.
     pub(super) edges: Vec<CapturedEdge>,
-    pub(super) known_edges: FxHashSet<CapturedEdge>,
+    pub(super) known_edges: FxHashSet<(CapturedId, CapturedId)>,
     /// What child nodes and conditionals hold.
     pub(super) inner: Vec<(CapturedId, Inside)>,
     /// The conditional that it is a body of.
     pub(super) within: Option<(Slot, CapturedId)>,
     /// How many graphs are around it.
     pub(super) depth: u32,
+    /// Executables that were made of it and not destroyed.
+    pub(super) executables: u32,
     /// Whether the program added to it by hand.
     pub(super) built: bool,
     /// The call that made the first edge that is not full.
@@ -198,6 +200,7 @@ impl Graph {
             inner: Vec::new(),
             within: None,
             depth: 0,
+            executables: 0,
             built: false,
             weak_edge: None,
             leaves: 0,
@@ -219,6 +222,8 @@ pub struct CapturedNode {
     pub kind: NodeKind,
     /// Its edges from kernels are programmatic: port 1, type 1.
     pub programmatic: bool,
+    /// It copies from or to pageable memory.
+    pub(super) pageable: bool,
     /// What it depends on.
     pub dependencies: DependencySet<CapturedId>,
     pub(super) loose: bool,

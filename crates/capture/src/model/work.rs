@@ -1,6 +1,6 @@
 //! Calls on a stream: R6, R8, R10–R12.
 
-use phonograph_trace::{Call, CuResult, Function};
+use phonograph_trace::{Call, CuResult, Flags, Function};
 
 use super::class::{Class, NodeKind, class};
 use super::slab::Slot;
@@ -24,10 +24,7 @@ impl Model {
                 Some(refused) => refused,
                 // A copy or memset of no bytes: nothing, and SUCCESS.
                 None if call.flags.no_bytes => Outcome::success(Rule::R6),
-                None => {
-                    let programmatic = call.flags.programmatic && kind == NodeKind::Kernel;
-                    Outcome::with(Rule::R6, self.add_node(at, key, capture, kind, programmatic))
-                }
+                None => Outcome::with(Rule::R6, self.add_node(at, key, capture, kind, call.flags)),
             },
         })
     }
@@ -50,8 +47,9 @@ impl Model {
         key: StreamKey,
         slot: Slot,
         kind: NodeKind,
-        programmatic: bool,
+        flags: Flags,
     ) -> Effect {
+        let programmatic = flags.programmatic && kind == NodeKind::Kernel;
         let graph = self.captures[slot].graph;
         // There are no more nodes than calls, so the position fits.
         let id = CapturedId(self.graphs[graph].nodes.len() as u32);
@@ -69,6 +67,7 @@ impl Model {
             on: Some(key),
             kind,
             programmatic,
+            pageable: flags.pageable && kind == NodeKind::Memcpy,
             dependencies,
             loose: true,
         });

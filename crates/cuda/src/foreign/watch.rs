@@ -11,7 +11,9 @@ mod arrange;
 mod bytes;
 
 use std::collections::BTreeSet;
+use std::mem::{forget, take};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUresult;
@@ -101,7 +103,9 @@ fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
     let (running, exclude) = match nodes {
         [] => ("a replay".to_owned(), "the node that waits"),
         [one] => (name(one), "it"),
-        some => (format!("one of {}", list(some.iter().map(name).collect())), "it"),
+        some => {
+            (format!("one of {}", list(some.iter().map(name).collect())), "the node that waits")
+        }
     };
     let block = |(at, Block { address, bytes }): &(usize, Block)| {
         format!("block {at} ({bytes} bytes at {address:#x})")
@@ -112,7 +116,7 @@ fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
     };
     format!(
         "{running} has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes{put}. \
-         The context is beyond use: begin anew and exclude {exclude}, or do not call that memory scratch"
+         The context is beyond use: begin anew and exclude {exclude}, or allow neither zeros nor scratch"
     )
 }
 
@@ -129,6 +133,7 @@ pub struct Watch {
     /// Nodes issued since the last wait, and the blocks that were written last.
     issued: Vec<NodeId>,
     put: Vec<usize>,
+    lost: Lost,
     /// Memory that was added to the blocks, by its place there.
     spares: Vec<(usize, Memory)>,
     owner: Arc<Owner>,
@@ -186,6 +191,7 @@ impl Watch {
             diversions,
             issued: Vec::new(),
             put: Vec::new(),
+            lost: Lost::default(),
             spares: Vec::new(),
             owner,
             transfer,
@@ -222,8 +228,10 @@ impl Watch {
     /// Waits until all that was asked for is done.
     ///
     /// # Errors
-    /// [`WatchError::Endless`] after ten seconds: nothing can end a kernel that waits for what never comes.
+    /// [`WatchError::Endless`] after ten seconds: nothing can end a kernel that waits for what never comes. Everything else
+    /// is answered so from then on, and what the driver would wait for when it is given back is not.
     pub fn wait(&mut self) -> Result<(), WatchError> {
+        self.alive()?;
         let start = Instant::now();
         let _current = self.device.enter()?;
         loop {
@@ -236,10 +244,18 @@ impl Watch {
                 Err(error) if error.code != CUresult::CUDA_ERROR_NOT_READY as u32 => {
                     return Err(error.into());
                 }
-                Err(_) if start.elapsed() > PATIENCE => return Err(self.endless()),
+                Err(_) if start.elapsed() > PATIENCE => {
+                    self.lost.0.store(true, Ordering::Relaxed);
+                    return Err(self.endless());
+                }
                 Err(_) => std::hint::spin_loop(),
             }
         }
+    }
+
+    /// Nothing may be asked of a context in which a kernel does not end: the driver would wait for it.
+    fn alive(&self) -> Result<(), WatchError> {
+        if self.lost.is_lost() { Err(self.endless()) } else { Ok(()) }
     }
 
     fn endless(&self) -> WatchError {
@@ -250,9 +266,10 @@ impl Watch {
     }
 
     /// Runs one node.
-    pub fn run(&mut self, node: NodeId) -> Result<(), DriverError> {
+    pub fn run(&mut self, node: NodeId) -> Result<(), WatchError> {
+        self.alive()?;
         self.issued.push(node);
-        self.nodes[node.index()].launch(&self.stream)
+        Ok(self.nodes[node.index()].launch(&self.stream)?)
     }
 
     /// Cuts blocks at these bytes, given in ascending order: a piece takes the place of the block, the others follow it.
@@ -279,7 +296,9 @@ impl Watch {
     }
 
     /// Adds a block of zeroed memory.
-    pub fn spare(&mut self, bytes: u64) -> Result<usize, DriverError> {
+    pub fn spare(&mut self, bytes: u64) -> Result<usize, WatchError> {
+        // Memory may come from what waits for the device.
+        self.wait()?;
         let memory = Memory::on_device(&self.owner, &self.device, bytes)?;
         self.blocks.push(Block { address: memory.address(), bytes });
         self.spares.push((self.blocks.len() - 1, memory));
@@ -295,6 +314,7 @@ impl Watch {
     /// Makes a node use other memory in place of what its parameters name, here and in what is arranged and applied from
     /// now on. None for what it was. False, and nothing changes, if its parameters do not name one of these places.
     pub fn divert(&mut self, node: NodeId, diversions: &[Diversion]) -> Result<bool, WatchError> {
+        self.alive()?;
         let named = addresses(&self.imported.0, node);
         let names =
             |diversion: &Diversion| named.iter().any(|&address| diversion.of(address).is_some());
@@ -312,6 +332,26 @@ impl Watch {
             self.diversions[node.index()] = diversions.to_vec();
         }
         Ok(true)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.lost.is_lost() {
+            forget((take(&mut self.nodes), take(&mut self.spares), self.table.clone()));
+            forget((self.transfer.clone(), self.differ.clone()));
+            forget((self.stream.clone(), self.device.clone()));
+        }
+    }
+}
+
+/// Whether a kernel does not end. What belongs to its context is leaked then: to give it back would wait for ever.
+#[derive(Clone, Default)]
+struct Lost(Arc<AtomicBool>);
+
+impl Lost {
+    fn is_lost(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -366,13 +406,13 @@ mod tests {
         };
         let end = |what| {
             format!(
-                ". The context is beyond use: begin anew and exclude {what}, or do not call that memory scratch"
+                ". The context is beyond use: begin anew and exclude {what}, or allow neither zeros nor scratch"
             )
         };
         let one = "; put there last: block 2 (512 bytes at 0x1000)";
         check(&[7], &[2], &format!("n7 (k7)|{one}{}", end("it")));
         let some = "one of n1 (k1), n2 (k2), n3 (k3) and 2 more|";
-        check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("it")));
+        check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("the node that waits")));
         check(&[], &[], &format!("a replay|{}", end("the node that waits")));
     }
 

@@ -42,8 +42,8 @@ impl Watched<'_> {
         candidates.sort_by(fastest_first);
         let neighbourhood = Neighbourhood::new(&report.recovered.graph);
         let mut found = Vec::new();
-        for start in candidates.iter().take(STARTS) {
-            let until = Instant::now() + options.search / STARTS as u32;
+        for start in starts(&candidates) {
+            let until = Instant::now() + options.search / STARTS;
             let (searched, asked) = self.search(&neighbourhood, start, until)?;
             report.searched += asked;
             found.extend(searched);
@@ -108,7 +108,7 @@ impl Watched<'_> {
                     return Ok(Answer::Slower);
                 }
             }
-            if median(glances.to_vec()) > pace {
+            if median(glances.to_vec()) > pace * NEAR {
                 return Ok(Answer::Slower);
             }
             let (mut lost, mut times) = (0, [Vec::new(), Vec::new()]);
@@ -123,7 +123,12 @@ impl Watched<'_> {
                     return Ok(Answer::Slower);
                 }
             }
-            pace = median(std::mem::take(&mut times[1]));
+            let [old, new] = times.map(median);
+            if new > old * CLEAR {
+                pace = old;
+                return Ok(Answer::Slower);
+            }
+            pace = new;
             best = next;
             Ok(Answer::Faster)
         };
@@ -252,15 +257,18 @@ impl Watched<'_> {
 const COSTS: usize = 5;
 /// Replays of each planned layout that are timed, in turns.
 const ROUNDS: usize = 15;
-/// Layouts that are searched from.
-const STARTS: usize = 2;
-/// Replays by which a change is first judged, the median, and how much slower each may be than what was changed.
-const GLANCES: usize = 3;
+/// Layouts that are searched from, at most.
+const STARTS: u32 = 2;
+/// Replays by which a change is first judged, and how much of what was changed each may take, and the median.
+const GLANCES: usize = 5;
 const FAR: f64 = 1.01;
-/// Pairs of replays, one after the other, that it then takes, and how many of them it may lose: a change that changes
-/// nothing gets through this once in a hundred.
+const NEAR: f64 = 0.9995;
+/// Pairs of replays, one after the other, that it then takes, how many of them it may lose, and how much of what was changed
+/// it may take. To be strict here costs more than it gains: most changes are worth less than one replay differs from the
+/// next, and the last word has the timing of what a search ends with.
 const DUELS: usize = 16;
-const LOST: usize = 3;
+const LOST: usize = 5;
+const CLEAR: f64 = 0.999;
 /// Layouts that are timed once more, then those of which the kept one is, and replays of each.
 const FINALISTS: usize = 6;
 const LAST: usize = 2;
@@ -268,6 +276,13 @@ const FINAL_ROUNDS: usize = 101;
 
 /// Of the captured order's time at most so much: less of a gain may be chance.
 const GAIN: f64 = 0.995;
+
+/// The fastest layout, and the fastest under another cap.
+fn starts(sorted: &[Candidate]) -> impl Iterator<Item = &Candidate> {
+    let first = sorted.first();
+    let other = sorted.iter().find(|other| first.is_some_and(|f| f.tried.cap != other.tried.cap));
+    first.into_iter().chain(other)
+}
 
 fn fastest_first(a: &Candidate, b: &Candidate) -> Ordering {
     a.tried.micros.total_cmp(&b.tried.micros)

@@ -4,12 +4,13 @@
 //! of these goes to the device. O(bytes), at the speed of its memory; a launch and its table cost about 20 µs.
 
 use std::ffi::c_void;
+use std::mem::forget;
 use std::ops::Range;
 use std::ptr;
 
 use cudarc::driver::sys::CUfunction;
 
-use super::{Block, Watch, WatchError};
+use super::{Block, Lost, Watch, WatchError};
 use crate::error::{DriverError, call, log_drop};
 use crate::stream::Stream;
 
@@ -19,10 +20,11 @@ pub struct Saved {
     bytes: u64,
     /// All use of it is in the order of this stream, and so is giving it back.
     stream: Stream,
+    lost: Lost,
 }
 
 impl Saved {
-    fn new(stream: &Stream, bytes: u64) -> Result<Self, DriverError> {
+    fn new(stream: &Stream, bytes: u64, lost: &Lost) -> Result<Self, DriverError> {
         let device = stream.device();
         let _current = device.enter()?;
         let (mut address, size) = (0, bytes.max(1) as usize);
@@ -30,12 +32,15 @@ impl Saved {
         unsafe {
             call!(cuMemAllocFromPoolAsync(&mut address, size, device.pool(), stream.handle()))
         }?;
-        Ok(Self { address, bytes, stream: stream.clone() })
+        Ok(Self { address, bytes, stream: stream.clone(), lost: lost.clone() })
     }
 }
 
 impl Drop for Saved {
     fn drop(&mut self) {
+        if self.lost.is_lost() {
+            return forget(self.stream.clone());
+        }
         let current = self.stream.device().enter();
         // SAFETY: the memory is this value's own, and whatever uses it was issued to this stream before.
         log_drop(unsafe { call!(cuMemFreeAsync(self.address, self.stream.handle())) });
@@ -51,6 +56,8 @@ pub(super) const ROWS: usize = 8192;
 pub(super) const ROW_BYTES: u64 = 32;
 /// Blocks that one launch compares.
 pub(super) const MARKS: usize = 4096;
+/// Bytes of pageable memory that a copy takes without waiting for what was asked for before.
+const STAGED: usize = 64 << 10;
 /// Bytes of a piece: enough for one block of threads, few enough that large blocks keep all of the device busy.
 const PIECE: u64 = 128 << 10;
 
@@ -59,12 +66,13 @@ type Row = [u64; 4];
 
 impl Watch {
     /// Copies blocks.
-    pub fn save(&mut self, blocks: &[usize]) -> Result<Vec<Saved>, DriverError> {
+    pub fn save(&mut self, blocks: &[usize]) -> Result<Vec<Saved>, WatchError> {
+        self.alive()?;
         let mut copies = Vec::with_capacity(blocks.len());
         let mut rows = Vec::new();
         for &block in blocks {
             let Block { address, bytes } = self.blocks[block];
-            let saved = Saved::new(&self.stream, bytes)?;
+            let saved = Saved::new(&self.stream, bytes, &self.lost)?;
             cut(&mut rows, saved.address, address, bytes, 0);
             copies.push(saved);
         }
@@ -76,7 +84,7 @@ impl Watch {
     ///
     /// # Panics
     /// If a copy is of a block of another size.
-    pub fn restore(&mut self, copies: &[(usize, &Saved)]) -> Result<(), DriverError> {
+    pub fn restore(&mut self, copies: &[(usize, &Saved)]) -> Result<(), WatchError> {
         let mut rows = Vec::new();
         for &(block, saved) in copies {
             let Block { address, bytes } = self.blocks[block];
@@ -88,7 +96,8 @@ impl Watch {
     }
 
     /// Fills blocks with zeros.
-    pub fn clear(&mut self, blocks: &[usize]) -> Result<(), DriverError> {
+    pub fn clear(&mut self, blocks: &[usize]) -> Result<(), WatchError> {
+        self.alive()?;
         let _current = self.device.enter()?;
         self.put = blocks.to_vec();
         for &block in blocks {
@@ -99,12 +108,12 @@ impl Watch {
         Ok(())
     }
 
-    fn transfer(&mut self, rows: &[Row]) -> Result<(), DriverError> {
-        let mut table = self.table.address();
+    fn transfer(&mut self, rows: &[Row]) -> Result<(), WatchError> {
+        let (mut table, transfer) = (self.table.address(), self.transfer.handle());
         for rows in rows.chunks(ROWS) {
             let mut parameters = [(&raw mut table).cast::<c_void>()];
             // SAFETY: the kernel's parameter is an address, and its rows name blocks and copies of their size.
-            unsafe { self.launch(self.transfer.handle(), rows, &mut parameters) }?;
+            unsafe { self.launch(transfer, rows, &mut parameters) }?;
         }
         Ok(())
     }
@@ -141,13 +150,15 @@ impl Watch {
         let mut table = self.table.address();
         let mut marks = table + ROWS as u64 * ROW_BYTES;
         let (bytes, stream) = (size_of_val(&found[..]), self.stream.handle());
+        let differ = self.differ.handle();
+        self.alive()?;
         let _current = self.device.enter()?;
         // SAFETY: the table has room for so many marks.
         unsafe { call!(cuMemsetD8Async(marks, 0, bytes, stream)) }?;
         for rows in rows.chunks(ROWS) {
             let mut parameters = [(&raw mut table).cast::<c_void>(), (&raw mut marks).cast()];
             // SAFETY: the kernel's two parameters are two addresses, and its rows name blocks and copies of their size.
-            unsafe { self.launch(self.differ.handle(), rows, &mut parameters) }?;
+            unsafe { self.launch(differ, rows, &mut parameters) }?;
         }
         // A copy to pageable memory would wait as long as it takes.
         self.wait()?;
@@ -166,14 +177,19 @@ impl Watch {
     /// # Safety
     /// There are at most as many rows as the table has room for, and the function may work on them, with these parameters.
     unsafe fn launch(
-        &self,
+        &mut self,
         function: CUfunction,
         rows: &[Row],
         parameters: &mut [*mut c_void],
-    ) -> Result<(), DriverError> {
+    ) -> Result<(), WatchError> {
         if rows.is_empty() {
             return Ok(());
         }
+        // The driver stages as much as this; for more it waits as long as it takes.
+        if size_of_val(rows) > STAGED {
+            self.wait()?;
+        }
+        self.alive()?;
         let _current = self.device.enter()?;
         let (table, stream) = (self.table.address(), self.stream.handle());
         // SAFETY: the caller's promise. The driver has taken pageable bytes into memory of its own when the copy returns.
@@ -191,8 +207,9 @@ impl Watch {
                 stream,
                 parameters.as_mut_ptr(),
                 ptr::null_mut()
-            ))
+            ))?;
         }
+        Ok(())
     }
 }
 
