@@ -1,7 +1,7 @@
 //! Executables that nobody needs any more, kept for graphs that are like theirs.
 //!
-//! In: executables whose launches are over, with what they were made of. Out: one that [`Made::carry_over`] brings to where it
-//! does as a graph that was just made says, instead of instantiating that. To instantiate and upload a node takes the driver 2 to
+//! In: executables whose launches are over, with what they were made of. Out: one that is [given](Made::carry_over) the parameters of a
+//! graph that was just made, instead of instantiating that. To instantiate and upload a node takes the driver 2 to
 //! 2.6 µs on an H200; to give it other parameters, upload included, 0.2 to 0.4, and 1.5 if blocks or threads change.
 //!
 //! A spare keeps alive what the driver needs: its graph, whose nodes stand for those of the executable, and the modules of its
@@ -74,8 +74,11 @@ impl Spare {
 pub(crate) struct Spares(Mutex<VecDeque<Spare>>);
 
 impl Spares {
-    /// Keeps an executable whose launches are over.
+    /// Keeps an executable whose launches are over, unless it is too large.
     pub fn keep(&self, spare: Spare) {
+        if spare.made.len() > MAX_NODES {
+            return;
+        }
         let mut kept = self.lock();
         kept.push_back(spare);
         let mut nodes: usize = kept.iter().map(|spare| spare.made.len()).sum();
@@ -330,6 +333,8 @@ mod tests {
             };
             let all: Vec<Exec> = (0..MAX_COUNT + 3).map(|_| make(&mut cuda, 1)).collect();
             drop(all);
+            assert_eq!(kept(&mut cuda), [1; MAX_COUNT]);
+            drop(make(&mut cuda, MAX_NODES + 1));
             assert_eq!(kept(&mut cuda), [1; MAX_COUNT]);
             let large: Vec<Exec> = (0..6).map(|at| make(&mut cuda, 4000 + at)).collect();
             drop(large);
