@@ -53,6 +53,7 @@ impl Colour {
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
+    input::keep([args.script.as_path()], args.graph.as_deref())?;
     let name = args.script.display().to_string();
     let bytes = input::bytes(&args.script).with_context(|| format!("cannot read {name}"))?;
     let text = String::from_utf8(bytes).map_err(|error| {

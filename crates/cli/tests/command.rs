@@ -491,6 +491,9 @@ fn what_is_read_is_not_written_over() {
         let error = written_over(command, AXPY);
         assert!(error.contains("would be overwritten"), "{command:?}: {error}");
     }
+    let script = "stream s\nbegin s relaxed\nkernel s k\nend s\n";
+    let error = written_over(&["check", "FILE", "--graph", "FILE"], script);
+    assert!(error.contains("would be overwritten"), "{error}");
     let error = written_over(&["optimize", "FILE", "out.json", "--html", "out.json"], AXPY);
     assert!(error.contains("both the graph and the page"), "{error}");
 }
