@@ -40,6 +40,7 @@ mod exec;
 mod foreign;
 mod front;
 mod graph;
+mod host_call;
 mod launch;
 mod loader;
 mod lower;

@@ -22,8 +22,9 @@ use super::scope::{Place, Scope};
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::error::{Version, call};
-use crate::exec::{HostCall, call_host, is_on_host};
+use crate::exec::is_on_host;
 use crate::graph::{Dependencies, Graph, add_node, edge_data, params_of};
+use crate::host_call::{HostCall, call_host};
 use crate::launch::{Launch, Values};
 use crate::stream::Event;
 
