@@ -210,10 +210,7 @@ impl Lowering<'_> {
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
         let recipe = self.recipe(scope, id, node)?;
-        let mut views = node.args.iter().filter_map(|arg| match arg {
-            Arg::View(view, _) => Some(view),
-            _ => None,
-        });
+        let mut views = node.args.iter().filter_map(Arg::view);
         let mut values = Values::default();
         for (index, param) in recipe.params.iter().enumerate() {
             values.push(match param {
@@ -281,10 +278,7 @@ impl Lowering<'_> {
             },
             _ => false,
         };
-        let views = node.args.iter().filter_map(|arg| match arg {
-            Arg::View(view, _) => Some(view),
-            _ => None,
-        });
+        let views = node.args.iter().filter_map(Arg::view);
         // Results are written where the last operand lies.
         let device = match views.clone().next_back() {
             Some(View { buffer, .. }) => self.device_of(*buffer, scope.graph.buffer(*buffer))?,

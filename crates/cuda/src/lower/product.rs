@@ -110,14 +110,7 @@ impl Lowering<'_> {
         if scope.has_weak_edges(id) {
             return not("it has a weak edge");
         }
-        let views: SmallVec<[View; 3]> = node
-            .args
-            .iter()
-            .filter_map(|arg| match arg {
-                Arg::View(view, _) => Some(*view),
-                _ => None,
-            })
-            .collect();
+        let views: SmallVec<[View; 3]> = node.args.iter().filter_map(Arg::view).copied().collect();
         let mut matrices: SmallVec<[Matrix; 3]> = SmallVec::new();
         for view in &views {
             let Base::Address(base) = scope.bases[view.buffer.index()] else {

@@ -59,7 +59,7 @@ impl Lowering<'_> {
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
         let src = self.end(scope, id, &node.src, "source of the copy")?;
         let dst = self.end(scope, id, &node.dst, "destination of the copy")?;
-        if overlaps(node) {
+        if node.overlaps_itself() {
             return Err(scope.unsupported(id, "source and destination of the copy overlap"));
         }
         if node.extent.bytes() == 0 {
@@ -184,22 +184,4 @@ impl Lowering<'_> {
         }
         Ok(nodes)
     }
-}
-
-/// Whether the ends of a copy within one buffer may share a byte.
-fn overlaps(node: &MemcpyNode) -> bool {
-    let (Some(src), Some(dst)) = (node.src.region(node.extent), node.dst.region(node.extent))
-    else {
-        return false;
-    };
-    if !src.overlaps(&dst) {
-        return false;
-    }
-    // Columns of the same rows: apart if their bytes are apart within a row, all the way round.
-    let (pitch, width) = (node.src.pitch, node.extent.width);
-    if node.extent.height == 1 && node.extent.depth == 1 || pitch != node.dst.pitch || pitch == 0 {
-        return true;
-    }
-    let apart = (node.dst.offset % pitch + pitch - node.src.offset % pitch) % pitch;
-    apart < width || pitch - apart < width
 }
