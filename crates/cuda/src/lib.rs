@@ -55,6 +55,7 @@ pub mod record;
 mod spares;
 mod spin;
 mod stream;
+mod stream_capture;
 #[cfg(test)]
 mod stub;
 mod symbols;
