@@ -7,9 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec, CUgraphNode,
-};
+use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphNode};
 use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::KernelError;
@@ -32,6 +30,7 @@ use crate::order::{self, Turn, Uses};
 use crate::profile::Split;
 use crate::spares::{Origin, Spare, Spares};
 use crate::stream::{Event, Stream};
+use crate::transfer::Transfer;
 
 /// How much memory bound away is kept before a launch waits for those before it.
 const MAX_RETIRED: usize = 64;
@@ -89,10 +88,7 @@ pub(crate) struct Op {
 
 pub(crate) enum Work {
     Kernel(Launch),
-    /// A copy, and the context that it runs in.
-    Copy(CUDA_MEMCPY3D, CUcontext),
-    /// A fill, and the context that it runs in.
-    Fill(CUDA_MEMSET_NODE_PARAMS, CUcontext),
+    Transfer(Transfer),
 }
 
 /// Where the address of a buffer goes.
@@ -323,15 +319,17 @@ impl Exec {
                 (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
                     launch.values.set(index, address + offset);
                 }
-                (Work::Copy(copy, _), Use::Source(_, offset)) => {
+                (Work::Transfer(Transfer::Copy(copy, _)), Use::Source(_, offset)) => {
                     copy.srcDevice = address + offset;
                     copy.srcHost = (address + offset) as usize as *const _;
                 }
-                (Work::Copy(copy, _), Use::Destination(_, offset)) => {
+                (Work::Transfer(Transfer::Copy(copy, _)), Use::Destination(_, offset)) => {
                     copy.dstDevice = address + offset;
                     copy.dstHost = (address + offset) as usize as *mut _;
                 }
-                (Work::Fill(fill, _), Use::Filled(_, offset)) => fill.dst = address + offset,
+                (Work::Transfer(Transfer::Fill(fill, _)), Use::Filled(_, offset)) => {
+                    fill.dst = address + offset;
+                }
                 _ => unreachable!("lowering notes uses with the operation they are of"),
             }
         }
@@ -390,12 +388,7 @@ impl Exec {
                         let params = launch.params(&mut pointers);
                         call!(cuGraphExecKernelNodeSetParams_v2(executable, op.node, &params))
                     }
-                    Work::Copy(copy, context) => {
-                        call!(cuGraphExecMemcpyNodeSetParams(executable, op.node, copy, *context))
-                    }
-                    Work::Fill(fill, context) => {
-                        call!(cuGraphExecMemsetNodeSetParams(executable, op.node, fill, *context))
-                    }
+                    Work::Transfer(transfer) => transfer.set(executable, op.node),
                 }
             }?;
             op.changed = false;

@@ -59,6 +59,7 @@ mod stream_capture;
 #[cfg(test)]
 mod stub;
 mod symbols;
+mod transfer;
 
 pub use adopted::{AdoptError, Identity, StaleMemory};
 pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording, RawGraph};

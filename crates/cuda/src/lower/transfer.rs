@@ -16,6 +16,7 @@ use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::exec::{Use, Work, is_on_host};
 use crate::graph::{Dependencies, add_node, params_of};
+use crate::transfer::Transfer;
 
 /// One end of a copy or the destination of a fill.
 struct End {
@@ -116,6 +117,7 @@ impl Lowering<'_> {
         // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
         let node = unsafe { add_node(scope.driver, after, &mut params) };
         let node = node.map_err(scope.refused(id))?;
+        let transfer = Transfer::Copy(copy, context);
         let is_here = !between && context == self.target.devices[0].context();
         // The driver changes no copies of rows in executables.
         let is_line = height == 1 && depth == 1;
@@ -123,9 +125,9 @@ impl Lowering<'_> {
             && is_line
             && let Some(made) = self.noted(scope, scope.driver)
         {
-            made.copy(node, after, (copy, context));
+            made.transfer(node, after, transfer);
         }
-        self.added(node, || Work::Copy(copy, context));
+        self.added(node, || Work::Transfer(transfer));
         Ok(smallvec![node])
     }
 
@@ -175,11 +177,12 @@ impl Lowering<'_> {
             // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
             let node = unsafe { add_node(scope.driver, after, &mut params) };
             let node = node.map_err(scope.refused(id))?;
+            let transfer = Transfer::Fill(fill, dst.context);
             let is_here = dst.context == self.target.devices[0].context();
             if is_here && let Some(made) = self.noted(scope, scope.driver) {
-                made.fill(node, after, (fill, dst.context));
+                made.transfer(node, after, transfer);
             }
-            self.added(node, || Work::Fill(fill, dst.context));
+            self.added(node, || Work::Transfer(transfer));
             nodes.push(node);
         }
         Ok(nodes)
