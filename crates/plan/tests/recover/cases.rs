@@ -87,6 +87,7 @@ fn scratch_memory() {
     let to = |read: usize, write: usize| Kernel::Mix { reads: vec![read], writes: vec![write] };
     let pair = || vec![through(0, 2), to(2, 3), to(2, 3), through(1, 4)];
     let calls = || vec![to(0, 5), to(5, 2), to(2, 3), to(2, 3), to(1, 5), to(5, 4)];
+    let close = vec![to(0, 5), to(5, 2), to(2, 3), to(1, 5), to(5, 4), to(3, 5), to(5, 2)];
     let gap = vec![to(0, 5), to(0, 2), to(5, 3), to(3, 2), to(3, 2), through(1, 4)];
     let cases: Vec<(&str, Vec<Kernel>, Naming)> = vec![
         ("two kernels", pair(), All),
@@ -94,6 +95,7 @@ fn scratch_memory() {
         ("two kernels, and where they read from is not named", pair(), Writes),
         ("two calls of two kernels", calls(), All),
         ("two calls of two kernels, and where they read from is not named", calls(), Writes),
+        ("three calls with nothing or one node between them", close, All),
         ("a call with something else in between", gap, All),
         (
             "a result that waits there for long",
