@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphNode};
-use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
+use phonograph_graph::{Buffer, BufferId, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::KernelError;
 use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
@@ -116,11 +116,16 @@ pub(crate) struct PointerSlot {
 }
 
 pub(crate) struct ScalarSlot {
-    pub dtype: DType,
     pub value: Scalar,
     pub uses: Vec<(OpId, usize)>,
     /// Where generated kernels read it.
     pub word: Option<WordId>,
+}
+
+impl ScalarSlot {
+    pub fn new(value: Scalar) -> Self {
+        Self { value, uses: Vec::new(), word: None }
+    }
 }
 
 /// A graph made ready to replay on a [`Cuda`](crate::Cuda). Keeps alive all that it touches.
@@ -255,7 +260,7 @@ impl Exec {
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        let (expected, given) = (known.dtype, value.dtype());
+        let (expected, given) = (known.value.dtype(), value.dtype());
         if expected != given {
             return Err(SetError::Type { slot, expected, given });
         }

@@ -161,7 +161,6 @@ pub(crate) struct PointerSlot {
 
 #[derive(Debug)]
 pub(crate) struct ScalarSlot {
-    pub dtype: DType,
     pub value: Scalar,
     pub uses: Vec<WordId>,
 }
@@ -238,7 +237,7 @@ impl Exec {
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        let (expected, given) = (known.dtype, value.dtype());
+        let (expected, given) = (known.value.dtype(), value.dtype());
         if expected != given {
             return Err(SetError::Type { slot, expected, given });
         }

@@ -138,7 +138,7 @@ impl<'a> Lowering<'a> {
                     let bytes = scope.schedule.memory.pools[&declared.space];
                     let pool = self.allocate(buffer, declared, bytes)?;
                     let start = *pools.entry(declared.space).or_insert(pool.address());
-                    self.arenas.push(pool);
+                    self.held.arenas.push(pool);
                     start
                 }
             };

@@ -106,7 +106,6 @@ pub(super) enum Use {
 }
 
 pub(super) struct ScalarSlot {
-    pub dtype: DType,
     pub value: Scalar,
     pub uses: Vec<(RunId, usize)>,
 }
@@ -291,7 +290,7 @@ impl Exec {
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        let (expected, given) = (known.dtype, value.dtype());
+        let (expected, given) = (known.value.dtype(), value.dtype());
         if expected != given {
             return Err(SetError::Type { slot, expected, given });
         }

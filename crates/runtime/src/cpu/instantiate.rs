@@ -118,7 +118,7 @@ pub(super) fn instantiate(
         scalar_slots: graph
             .slots()
             .iter()
-            .map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() })
+            .map(|slot| ScalarSlot { value: slot.default, uses: Vec::new() })
             .collect(),
         pointer_slots: FxHashMap::default(),
     };

@@ -44,8 +44,7 @@ pub(crate) fn instantiate(
 ) -> Result<Exec, InstantiateError> {
     check_graph(graph, schedule)?;
     let slots = graph.slots().iter();
-    let slots =
-        slots.map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() });
+    let slots = slots.map(|slot| ScalarSlot { value: slot.default, uses: Vec::new() });
     let mut lowering = Lowering {
         gpu,
         pipelines,
