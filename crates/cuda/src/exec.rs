@@ -12,6 +12,7 @@ use phonograph_graph::{Buffer, BufferId, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::KernelError;
 use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+use phonograph_runtime::refused::{SlotExtent, check_value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -105,7 +106,7 @@ pub(crate) enum Use {
 
 /// A pointer slot: what is bound, and every place of its address.
 pub(crate) struct PointerSlot {
-    pub bytes: u64,
+    pub extent: SlotExtent,
     pub on_host: bool,
     /// Whether the graph writes what is bound.
     pub writes: bool,
@@ -260,10 +261,7 @@ impl Exec {
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        let (expected, given) = (known.value.dtype(), value.dtype());
-        if expected != given {
-            return Err(SetError::Type { slot, expected, given });
-        }
+        check_value(slot, known.value, value)?;
         if known.value.to_bits() == value.to_bits() {
             return Ok(());
         }
@@ -287,19 +285,13 @@ impl Exec {
     pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), SetError> {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
-        let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
-        let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
+        let taken = bound.chain(&self.memory).map(|(&id, memory)| (id, memory.span()));
+        let slot = self.pointer_slots.get(&buffer).ok_or(SetError::NotASlot(buffer))?;
         if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host {
             return Err(SetError::OtherDevice);
         }
-        if let Some(other) = clash {
-            return Err(SetError::Overlap { buffer, other });
-        }
-        let (needed, given) = (slot.bytes, memory.bytes());
-        if given < needed {
-            return Err(SetError::TooSmall { buffer, needed, given });
-        }
+        slot.extent.check(memory.span(), taken)?;
+        let slot = self.pointer_slots.get_mut(&buffer).expect("it is there");
         self.adopted.bind(buffer, memory);
         // A replay that still runs uses what was bound before.
         self.retired.extend(slot.bound.replace(memory.clone()));
