@@ -481,6 +481,38 @@ fn what_cannot_be_printed_is_told() {
 }
 
 #[test]
+#[cfg(unix)]
+fn ctrl_c_ends_a_view_that_somebody_still_asks() {
+    use std::io::{BufRead, BufReader};
+    let mut view = Command::new(env!("CARGO_BIN_EXE_phonograph"))
+        .arg("view")
+        .arg(data("every_node.json"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(view.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let address = url.trim_end().strip_prefix("http://").unwrap().trim_end_matches('/');
+    let connect = || std::net::TcpStream::connect(address).unwrap();
+    let (mut asking, mut answered) = (connect(), connect());
+    write!(answered, "GET /favicon.ico HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    BufReader::new(&answered).read_line(&mut String::new()).unwrap();
+    write!(asking, "GET / HTTP/1.1\r\nHo").unwrap();
+    let id = view.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    // Long enough for any machine; where it does not end, it never would.
+    let ended = (0..6000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        view.try_wait().unwrap()
+    });
+    if ended.is_none() {
+        view.kill().unwrap();
+    }
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    drop((asking, answered));
+}
+
+#[test]
 fn a_failed_replay_is_answered_with_1() {
     let gather = r#"{"phonograph": 1, "graph": {
       "buffers": [
