@@ -133,7 +133,7 @@ fn runs<S: Subject>(bench: &Bench<'_, S>, observed: &[Observed], block: BlockId)
     // A run that leaves nothing anywhere else works for the one after it, also where that is not to be seen: zeros for a
     // kernel that counts there, and would wait for ever on a copy that nobody clears.
     let leaves = |run: &Run| {
-        run.all.clone().any(|node| observed[node as usize].writes.iter().any(|&b| b != block))
+        run.nodes.iter().any(|node| observed[node.index()].writes.iter().any(|&b| b != block))
     };
     let mut runs: Vec<Run> = Vec::new();
     for (node, seen) in (0..).map(NodeId).zip(observed) {

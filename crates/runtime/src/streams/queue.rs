@@ -316,8 +316,7 @@ impl<B: Backend> Core<B> {
         let key = GraphKey(self.next_key());
         let token = Arc::new(GraphToken::new(key, &self.returns, &recorded.slots));
         let (touch, holders) = (Arc::new(recorded.touch()), Arc::downgrade(&token));
-        let before: Vec<_> = self.before(&touch.slices).collect();
-        self.launches.seal(key, &touch.slices, before.into_iter());
+        self.launches.seal(key, &touch.slices, &self.order);
         self.graphs.insert(key, Sealed { exec, recorded, touch, holders, held });
         token
     }
@@ -331,7 +330,7 @@ impl<B: Backend> Core<B> {
     /// Nobody launches this graph any more.
     pub fn retire(&mut self, key: GraphKey) {
         let Some(sealed) = self.graphs.remove(&key) else { return };
-        if let Some(((on, at), slices)) = self.launches.destroy(key) {
+        for ((on, at), slices) in self.launches.destroy(key) {
             self.order.note_late(on, at, &slices);
         }
         for &page in &sealed.recorded.pages {

@@ -46,6 +46,10 @@ impl Box3 {
     fn new(extent: Extent, ends: &[&Pitched]) -> Self {
         let [mut width, mut height, mut depth] =
             [extent.width, extent.height, extent.depth].map(|v| v as usize);
+        if width == 0 {
+            // Rows of nothing take no memory, so that no buffer bounds how many there are.
+            (height, depth) = (1, 1);
+        }
         // Without gaps, rows are one long row, and slices too.
         let dense = |e: &&Pitched| height == 1 || e.pitch == extent.width;
         let whole = |e: &&Pitched| {

@@ -46,6 +46,9 @@ impl<B: Backend> Core<B> {
 
     /// Handles or graphs are gone: taints of these buffers, where nothing can reach them any more, go too.
     pub fn forget_taints(&mut self, of: impl IntoIterator<Item = BufferKey>) {
+        if self.taints.len() == 0 {
+            return; // what a graph's end costs does not grow with the number of graphs
+        }
         for key in of {
             if !self.reachable(key) {
                 self.taints.forget(key);

@@ -90,6 +90,29 @@ fn long_copies_and_fills_have_several_tiles() {
 }
 
 #[test]
+fn rows_of_no_bytes_are_not_walked_however_many() {
+    for (height, pitch) in [(u64::MAX, 0), (u64::MAX, 1), (1 << 40, 1), (1, 1)] {
+        let extent = Extent { width: 0, height, depth: 1 << 40 };
+        let mut b = GraphBuilder::new();
+        let (from, to) = (b.external_buffer("", 8), b.external_buffer("", 8));
+        let end = |buffer| Pitched {
+            target: Target::Buffer(buffer),
+            offset: 8,
+            pitch,
+            slice_rows: height,
+        };
+        let dir = MemcpyDir::DeviceToDevice;
+        let copy = b.add_copy("", MemcpyNode { dir, src: end(from), dst: end(to), extent });
+        let fill = b.add_fill("", MemsetNode { dst: end(to), value: 1, element_size: 1, extent });
+        let graph = b.build().unwrap();
+        for node in [copy, fill] {
+            let after = run_in_every_order(&graph, node, &[vec![5; 8], vec![7; 8]]);
+            assert_eq!(after.buffers, [[5; 8], [7; 8]]);
+        }
+    }
+}
+
+#[test]
 fn a_copy_onto_itself_is_refused_and_one_beside_itself_is_not() {
     let check = |src_offset, dst_offset, refused: bool| {
         let mut b = GraphBuilder::new();
