@@ -14,8 +14,10 @@ use crate::{deliver, input, title};
 
 /// The version that is written, and the only one that is read.
 const VERSION: u64 = 1;
-/// The longest a node may take: eleven days. Sums of as many nodes as there can be still fit.
+/// The longest a node may take: eleven days.
 const MAX_NS: u64 = 1_000_000_000_000_000;
+/// The longest all nodes may take together, with what comes on top of each: thirty years. What is computed from that fits.
+const MAX_TOTAL_NS: u128 = 1_000_000_000_000_000_000;
 
 /// What nodes cost in nanoseconds, by node, and what comes on top.
 pub struct Costs {
@@ -41,13 +43,12 @@ pub enum Source {
 impl Source {
     /// Reads either kind of file, plain or gzip.
     pub fn read(path: &Path, graph: &ComputeGraph) -> Result<Self> {
-        let bytes =
-            input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = input::bytes(path)?;
         if !is_own(&bytes) {
             return Ok(Self::Trace(Trace::new(&bytes, path, graph)?));
         }
         let costs = parse(&bytes, graph)
-            .with_context(|| format!("{} has no costs for it", path.display()))?;
+            .with_context(|| format!("{} has no costs for it", input::shown(path)))?;
         Ok(Self::Measured { name: title(path), costs })
     }
 
@@ -163,16 +164,19 @@ fn parse(bytes: &[u8], graph: &ComputeGraph) -> Result<Costs> {
     if let Some(missing) = nodes.iter().position(Option::is_none) {
         bail!("{} is missing", NodeId::from_index(missing));
     }
+    let nodes: Vec<u64> = nodes.into_iter().flatten().collect();
     let FileOverheads { replay_ns, node_ns, handover_ns } = file.overheads;
-    let overhead = |ns| within(ns).context("overheads");
-    Ok(Costs {
-        nodes: nodes.into_iter().flatten().collect(),
-        overheads: Overheads {
-            replay_ns: overhead(replay_ns)?,
-            node_ns: overhead(node_ns)?,
-            handover_ns: overhead(handover_ns)?,
-        },
-    })
+    for ns in [replay_ns, node_ns, handover_ns] {
+        within(ns).context("overheads")?;
+    }
+    let sum: u128 = nodes.iter().map(|&ns| u128::from(ns)).sum();
+    let (on_nodes, on_edges) = (graph.node_count() as u128, graph.edge_count() as u128);
+    let total = sum + on_nodes * u128::from(node_ns) + on_edges * u128::from(handover_ns);
+    ensure!(
+        total <= MAX_TOTAL_NS,
+        "all nodes together take {total} ns, longer than {MAX_TOTAL_NS} ns, the longest that is believed"
+    );
+    Ok(Costs { nodes, overheads: Overheads { replay_ns, node_ns, handover_ns } })
 }
 
 fn within(ns: u64) -> Result<u64> {

@@ -90,7 +90,11 @@ enum Answer {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(told) => return tell(&told),
+    };
+    let result = match command {
         Command::Show(args) => show::run(&args),
         Command::Optimize(args) => optimize::run(&args),
         Command::View(args) => view::run(&args),
@@ -122,6 +126,18 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Prints what stands in the place of a command: help, the version, or what is wrong with the arguments.
+fn tell(told: &clap::Error) -> ExitCode {
+    let printed = told.print().and_then(|()| io::stdout().flush());
+    let failed = printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+    if let (Some(error), false) = (&failed, told.use_stderr()) {
+        // As for errors below.
+        let written = writeln!(io::stderr(), "error: cannot write to standard output: {error}");
+        return ExitCode::from(if written.is_ok() { 2 } else { 3 });
+    }
+    ExitCode::from(if failed.is_some() { 3 } else { told.exit_code() as u8 })
 }
 
 /// An error and its causes, without those that the one before them tells.

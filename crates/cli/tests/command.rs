@@ -328,6 +328,15 @@ fn generated_graphs_run_are_measured_and_planned_with_what_was_measured() {
         assert_eq!(output.status.code(), Some(if problem.is_some() { 2 } else { 0 }), "{error}");
         assert!(error.contains(problem.unwrap_or("")), "`{problem:?}` is not in: {error}");
     }
+
+    // Each is believed, all of them are not: what would be said of their sum would be wrong.
+    assert!(phonograph(&["generate", "chain", "--nodes", "1001", "-o", &graph]).status.success());
+    let rows: Vec<String> = (0..1001).map(|id| row(id, "spin", 1_000_000_000_000_000)).collect();
+    std::fs::write(&costs, file(1, &rows)).unwrap();
+    let output = phonograph(&["plan", &graph, "--costs", &costs]);
+    let error = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(error.contains("all nodes together take 1001000000000000000 ns"), "{error}");
 }
 
 /// Pairs of kernels, each over a buffer of its own, that may all run side by side.
@@ -430,6 +439,7 @@ fn bad_input_is_named_and_answered_with_2() {
         ),
         (phonograph(&["run", foreign]), &["n0", "of which the file has only the name"]),
         (on_stdin(b"", "show", &[]), &["standard input is no graph: it is empty"]),
+        (on_stdin(b"kernel main\n", "check", &[]), &["standard input:1:8: stream `main` is not"]),
         (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
         (phonograph(&["run", foreign, "--backend", "vulkan"]), &["invalid value 'vulkan'"]),
         (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),
@@ -445,6 +455,62 @@ fn bad_input_is_named_and_answered_with_2() {
             assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_cannot_be_printed_is_told() {
+    let graph = data("every_node.json");
+    let graph = graph.to_str().unwrap();
+    let commands: [&[&str]; 6] = [
+        &["--help"],
+        &["--version"],
+        &["help", "check"],
+        &["completions", "bash"],
+        &["show", graph],
+        &["plan", "--json", graph],
+    ];
+    for command in commands {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let run =
+            Command::new(env!("CARGO_BIN_EXE_phonograph")).args(command).stdout(full).output();
+        let output = run.unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {error}");
+        assert!(error.contains("cannot write to standard output"), "{command:?}: {error}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_ends_a_view_that_somebody_still_asks() {
+    use std::io::{BufRead, BufReader};
+    let mut view = Command::new(env!("CARGO_BIN_EXE_phonograph"))
+        .arg("view")
+        .arg(data("every_node.json"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(view.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let address = url.trim_end().strip_prefix("http://").unwrap().trim_end_matches('/');
+    let connect = || std::net::TcpStream::connect(address).unwrap();
+    let (mut asking, mut answered) = (connect(), connect());
+    write!(answered, "GET /favicon.ico HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    BufReader::new(&answered).read_line(&mut String::new()).unwrap();
+    write!(asking, "GET / HTTP/1.1\r\nHo").unwrap();
+    let id = view.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    // Long enough for any machine; where it does not end, it never would.
+    let ended = (0..6000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        view.try_wait().unwrap()
+    });
+    if ended.is_none() {
+        view.kill().unwrap();
+    }
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    drop((asking, answered));
 }
 
 #[test]

@@ -107,7 +107,10 @@ impl FromStr for DType {
 }
 
 /// One value with its type: a kernel argument, a constant of an expression, the value of a slot.
-#[derive(Clone, Copy, PartialEq, Debug)]
+///
+/// Values are equal if they are of one type and have the same bits: 0 is not -0, for what is computed from it differs, and a
+/// NaN is itself, so that a graph equals its copy.
+#[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // The variants are the types of `DType`, one each.
 pub enum Scalar {
     F32(f32),
@@ -120,6 +123,14 @@ pub enum Scalar {
     U8(u8),
     Bool(bool),
 }
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Self) -> bool {
+        (self.dtype(), self.to_bits()) == (other.dtype(), other.to_bits())
+    }
+}
+
+impl Eq for Scalar {}
 
 impl Scalar {
     /// The type of this value.
@@ -155,7 +166,7 @@ impl Scalar {
         })
     }
 
-    /// The bits of the value, in the low bytes; equal for two of one type only if they are the same value.
+    /// The bits of the value, in the low bytes.
     pub const fn to_bits(self) -> u64 {
         match self {
             Scalar::F32(v) => v.to_bits() as u64,
@@ -262,5 +273,19 @@ mod tests {
         assert!("f32 abc".parse::<Scalar>().is_err());
         assert!("f31 1".parse::<Scalar>().is_err());
         assert!("u8 256".parse::<Scalar>().is_err());
+    }
+    #[test]
+    fn scalars_are_equal_by_their_bits() {
+        let bits = f16::from_bits;
+        let zeros = [
+            [Scalar::F32(0.0), Scalar::F32(-0.0)],
+            [Scalar::F64(0.0), Scalar::F64(-0.0)],
+            [Scalar::F16(bits(0)), Scalar::F16(bits(0x8000))],
+            [Scalar::I32(0), Scalar::U32(0)],
+        ];
+        zeros.iter().for_each(|[zero, other]| assert_ne!(zero, other));
+        for nan in [Scalar::F32(f32::NAN), Scalar::F64(-f64::NAN), Scalar::F16(f16::NAN)] {
+            assert_eq!(nan, nan);
+        }
     }
 }

@@ -240,8 +240,11 @@ impl View {
         if end > extent {
             return Err(ViewError::Slice { start, end, extent });
         }
-        self.offset += start * self.strides[axis] * self.dtype.size();
         self.shape.extents[axis] = len;
+        // Where nothing lies, nothing begins: strides of views without elements lead out of their buffers.
+        if self.elements() > 0 {
+            self.offset += start * self.strides[axis] * self.dtype.size();
+        }
         Ok(self)
     }
 
@@ -323,6 +326,17 @@ mod tests {
         assert_eq!(column.reshape(&[4]), Err(ViewError::NotContiguous));
         assert_eq!(view(&[4, 0]).region().bytes, 0);
         assert!(view(&[4, 8]).transpose(0, 1).unwrap().transpose(0, 1).unwrap().is_contiguous());
+    }
+
+    #[test]
+    fn parts_of_nothing_lie_in_its_buffer() {
+        for rows in [0..1, 1..4, 4..4] {
+            let part = view(&[4, 0]).slice(0, rows.start, rows.end - rows.start).unwrap();
+            assert_eq!((part.region().offset, part.region().bytes), (0, 0), "{rows:?}");
+            assert_eq!(part.shape().extents(), &[rows.end - rows.start, 0]);
+        }
+        let far = View::strided(BufferId(0), DType::F32, 0, &[1], &[u64::MAX]).unwrap();
+        assert_eq!(far.slice(0, 1, 0).unwrap().region().bytes, 0);
     }
 
     #[test]

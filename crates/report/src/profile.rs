@@ -12,6 +12,9 @@ use serde_json::Value;
 pub const MAX_TRACE_BYTES: usize = 256 << 20;
 /// The most events that a trace may have.
 pub const MAX_TRACE_EVENTS: usize = 4_000_000;
+/// The farthest that a start may lie from 0, and the longest that all events may take together, in microseconds: 126 years.
+/// Ends and sums in nanoseconds then fit 64 bits.
+const MAX_MICROSECONDS: f64 = 4e15;
 
 /// The kind of work on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +162,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
         return Err(ProfileError::TooMany { events: events.len(), limit: MAX_TRACE_EVENTS });
     }
     let mut found = Vec::new();
+    let mut together = 0;
     for (index, event) in events.iter().enumerate() {
         let work = match event.cat.as_str() {
             Some("kernel") => Work::Kernel,
@@ -169,7 +173,12 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
         if event.ph != "X" {
             continue;
         }
-        found.push(device_event(event, work).map_err(|what| {
+        let read = device_event(event, work).and_then(|(start, event)| {
+            together += event.duration;
+            let fits = together <= nanoseconds(MAX_MICROSECONDS);
+            fits.then_some((start, event)).ok_or("all up to it take longer than 126 years")
+        });
+        found.push(read.map_err(|what| {
             let name = event.name.as_str().unwrap_or_default();
             ProfileError::Event { index, name: name.chars().take(60).collect(), what }
         })?);
@@ -190,7 +199,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
 /// The start in microseconds, and the rest.
 fn device_event(event: &Event, work: Work) -> Result<(f64, DeviceEvent), &'static str> {
     let name = event.name.as_str().ok_or("it has no name")?;
-    let time = |value: &Value| value.as_f64().filter(|t| t.is_finite() && t.abs() < 1e16);
+    let time = |value: &Value| value.as_f64().filter(|t| t.abs() <= MAX_MICROSECONDS);
     let start = time(&event.ts).ok_or("`ts` is no number of microseconds")?;
     let duration = time(&event.dur)
         .filter(|&duration| duration >= 0.0)
@@ -253,6 +262,15 @@ mod tests {
                 wrap(r#""ph": "X", "cat": "cpu_op", "name": "aten::add""#.into()),
                 "there is no kernel, copy or fill among 2 events: was the device profiled?",
             ),
+            (
+                wrap(format!("{KERNEL}, \"tid\": 7")).replace("\"ts\": 2", "\"ts\": 4.1e15"),
+                "event 1 (\"k\"): `ts` is no number of microseconds",
+            ),
+            (
+                format!("[{0}, {0}]", format!("{{{KERNEL}, \"tid\": 7}}"))
+                    .replace("\"dur\": 1", "\"dur\": 3e15"),
+                "event 1 (\"k\"): all up to it take longer than 126 years",
+            ),
             ("{".into(), "no trace: EOF while parsing an object at line 1 column 1"),
             ("{}".into(), "no trace: missing field `traceEvents` at line 1 column 2"),
             ("".into(), "no trace: EOF while parsing a value at line 1 column 0"),
@@ -268,6 +286,24 @@ mod tests {
             };
             assert_eq!(said, want, "{trace}");
         }
+    }
+
+    #[test]
+    fn the_longest_trace_fits_its_numbers() {
+        let event = |ts: f64, dur: f64| {
+            format!(
+                r#"{{"ph": "X", "cat": "kernel", "name": "k", "ts": {ts}, "dur": {dur}, "tid": 7}}"#
+            )
+        };
+        let most = MAX_MICROSECONDS;
+        let trace = format!("[{}, {}]", event(-most, 0.0), event(most, most));
+        let profile = read(trace.as_bytes()).unwrap();
+        let last = &profile.events[1];
+        assert_eq!(
+            (last.start, last.duration),
+            (8_000_000_000_000_000_000, 4_000_000_000_000_000_000)
+        );
+        assert!(last.start.checked_add(last.duration).is_some());
     }
 
     #[test]

@@ -3,10 +3,13 @@
 //! The listener is bound to the loopback address. A page elsewhere could still have a name resolve to it (DNS
 //! rebinding), so a request that does not name this host and port is refused.
 
+use std::future::{Future, IntoFuture};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::task::Poll;
 
 use anyhow::{Context, Result};
 use axum::Router;
@@ -48,15 +51,20 @@ pub fn serve(pages: Served, port: u16, open: bool) -> Result<()> {
         if open {
             open_in_browser(&url)?;
         }
-        axum::serve(listener, router(pages, address.port()))
-            .with_graceful_shutdown(async {
-                // Without a handler Ctrl-C ends the process all the same.
-                if tokio::signal::ctrl_c().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            })
-            .await
-            .context("the server stopped")
+        let mut serving = pin!(axum::serve(listener, router(pages, address.port())).into_future());
+        let mut interrupted = pin!(async {
+            // Without a handler Ctrl-C ends the process all the same.
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        });
+        // Not gracefully: somebody who never ends a request, or never reads the answer, would keep it for ever.
+        std::future::poll_fn(|cx| match interrupted.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => serving.as_mut().poll(cx),
+        })
+        .await
+        .context("the server stopped")
     })
 }
 

@@ -4,7 +4,7 @@
 //! and the memory that the executable keeps. O(buffers + bound memory log bound memory).
 
 use phonograph_graph::{Buffer, BufferId, BufferRole, ComputeGraph, Space};
-use phonograph_runtime::refused::check_bindings;
+use phonograph_runtime::refused::{SlotExtent, check_bindings};
 use rustc_hash::FxHashMap;
 
 use super::Lowering;
@@ -63,13 +63,15 @@ impl<'a> Lowering<'a> {
                 BufferRole::Slot(access) => {
                     let writes = access.writes();
                     let (bytes, on_host) = (declared.bytes, is_on_host(declared));
+                    let extent = SlotExtent { buffer, bytes, align: declared.align };
                     // The driver wants every node to name memory of the right kind from the start.
                     let stand_in = match given {
                         Some(_) => None,
                         None => Some(self.allocate(buffer, declared, bytes)?),
                     };
                     let uses = Vec::new();
-                    let slot = PointerSlot { bytes, on_host, writes, bound: given, stand_in, uses };
+                    let slot =
+                        PointerSlot { extent, on_host, writes, bound: given, stand_in, uses };
                     self.pointer_slots.insert(buffer, slot);
                     Base::Slot(buffer)
                 }
@@ -138,7 +140,7 @@ impl<'a> Lowering<'a> {
                     let bytes = scope.schedule.memory.pools[&declared.space];
                     let pool = self.allocate(buffer, declared, bytes)?;
                     let start = *pools.entry(declared.space).or_insert(pool.address());
-                    self.arenas.push(pool);
+                    self.held.arenas.push(pool);
                     start
                 }
             };

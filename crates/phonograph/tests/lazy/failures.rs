@@ -163,3 +163,35 @@ fn a_failing_launch_taints_what_it_writes_until_it_is_written_anew() {
     api::store(vec![2.0; 4], &mut y).sync_on(&stream).unwrap();
     assert_eq!(value_of(&y), 2.0);
 }
+
+/// Panics when it goes.
+struct Spiteful;
+
+impl Drop for Spiteful {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("spite");
+        }
+    }
+}
+
+#[test]
+fn what_a_graph_owned_and_panics_when_it_goes_hits_nobody() {
+    let device = device();
+    let stream = device.stream(0);
+    let mut y = four(&stream, 1.0);
+    let owned = Spiteful;
+    let function = host("owner", (), move |_| -> Result<()> {
+        let _still_owned = &owned;
+        Ok(())
+    });
+    let graph = function.graph_on(&stream).unwrap();
+    graph.launch().sync_on(&stream).unwrap();
+    // It goes with the next use of the device, whosever that is: here, and on the threads that wake futures.
+    drop(graph);
+    usable(&device, &mut y);
+    let thrown = host("thrower", (), |_| -> Result<()> { std::panic::panic_any(Spiteful) });
+    let failed = thrown.sync_on(&stream).unwrap_err().to_string();
+    assert!(failed.contains("panicked"), "{failed}");
+    usable(&device, &mut y);
+}

@@ -24,13 +24,24 @@ pub(super) fn attempt<R>(
 ) -> Result<R, BackendError> {
     // The backend is left as the panic left it, as it would be by an error in the same place.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-        Err(BackendError::new(step, format_args!("panicked: {}", message(&*payload))))
+        let error = BackendError::new(step, format_args!("panicked: {}", message(&*payload)));
+        quietly(|| drop(payload));
+        Err(error)
     })
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+}
+
+/// Lets go of something, which may run destructors of the user's, on the thread of whoever uses the device next: that one must
+/// not be hit by their panics, of which the panic hook has told.
+fn quietly(work: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
+        // Its own destructor may panic too.
+        std::mem::forget(payload);
+    }
 }
 
 impl<B: Backend> Backend for Caught<B> {
@@ -48,7 +59,7 @@ impl<B: Backend> Backend for Caught<B> {
     }
 
     fn free(&mut self, page: B::Page) {
-        self.0.free(page);
+        quietly(|| self.0.free(page));
     }
 
     fn write(
@@ -85,7 +96,7 @@ impl<B: Backend> Backend for Caught<B> {
     }
 
     fn release(&mut self, op: B::Prepared) {
-        self.0.release(op);
+        quietly(|| self.0.release(op));
     }
 
     fn order(&mut self, on: PooledStreamId, after: PooledStreamId) -> Result<(), BackendError> {
@@ -117,13 +128,13 @@ impl<B: Backend> Backend for Caught<B> {
         let ended = attempt(Step::End, || self.0.end(on));
         if ended.is_err() {
             // A panic may have come before the end.
-            self.0.discard(on);
+            self.discard(on);
         }
         ended
     }
 
     fn discard(&mut self, on: PooledStreamId) {
-        self.0.discard(on);
+        quietly(|| self.0.discard(on));
     }
 
     fn instantiate(&mut self, recording: B::Recording) -> Result<B::Exec, BackendError> {
@@ -145,6 +156,6 @@ impl<B: Backend> Backend for Caught<B> {
     }
 
     fn destroy(&mut self, exec: B::Exec) {
-        self.0.destroy(exec);
+        quietly(|| self.0.destroy(exec));
     }
 }

@@ -62,7 +62,7 @@ impl Templates {
             *template.name == *name
                 && template.sizes[..] == *sizes
                 && template.slots.iter().map(Slot::key).eq(slots.iter().map(Slot::key))
-                && same_kind(&template.kind, kind)
+                && template.kind == *kind
         };
         known.get(&print)?.iter().find(same).cloned()
     }
@@ -74,7 +74,7 @@ impl Templates {
             known.clear();
         }
         let alike = known.entry(print).or_default();
-        alike.truncate(7); // numbers that are not equal to themselves would make them grow without end
+        alike.truncate(7); // names are not in the print, and a program may make new ones without end
         alike.insert(0, template.clone());
     }
 }
@@ -125,7 +125,7 @@ fn print(kind: &NodeKind, hasher: &mut FxHasher) -> Option<()> {
     Some(())
 }
 
-/// The bits of every constant in a kernel: numbers that compare equal need not be the same, as 0 and -0 are not.
+/// The bits of every constant in a kernel.
 fn constants(kernel: &KernelNode) -> impl Iterator<Item = u64> + '_ {
     let scalars = kernel.args.iter().filter_map(|arg| match arg {
         Arg::Scalar(scalar) => Some(scalar.to_bits()),
@@ -141,21 +141,4 @@ fn constants(kernel: &KernelNode) -> impl Iterator<Item = u64> + '_ {
         _ => None,
     });
     scalars.chain(within)
-}
-
-fn same_kind(a: &NodeKind, b: &NodeKind) -> bool {
-    a == b && same_constants(a, b)
-}
-
-/// Of kinds that compare equal. Recursive over nesting, which graphs bound.
-fn same_constants(a: &NodeKind, b: &NodeKind) -> bool {
-    match (a, b) {
-        (NodeKind::Kernel(a), NodeKind::Kernel(b)) => constants(a).eq(constants(b)),
-        _ => inside(a).zip(inside(b)).all(|(a, b)| same_constants(a, b)),
-    }
-}
-
-fn inside(kind: &NodeKind) -> impl Iterator<Item = &NodeKind> {
-    let nodes = kind.inner_graphs().iter().flat_map(|graph| graph.nodes());
-    nodes.map(|node| &node.kind)
 }
