@@ -96,6 +96,7 @@ fn any_call(u: &mut Unstructured<'_>) -> arbitrary::Result<Call> {
         pageable: u.arbitrary()?,
         add: u.arbitrary()?,
         edge_data: u.arbitrary()?,
+        auto_free: u.arbitrary()?,
     };
     Ok(Call {
         thread: ThreadId(u.int_in_range(0..=2)?),

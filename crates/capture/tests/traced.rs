@@ -130,6 +130,25 @@ fn work_that_the_graph_does_not_contain_is_warned_about() {
     insta::assert_snapshot!(file.report());
 }
 
+#[test]
+fn a_graph_that_frees_on_launch_may_leave_allocations() {
+    let relaunched = |auto_free: u64| {
+        let mut file = Writer::new();
+        file.call("cuStreamCreate", 1, 0, &[(Stream, 100), (Flags, 1)]);
+        file.call("cuStreamBeginCapture", 1, 0, &[(Stream, 100), (Mode, 0)]);
+        file.call("cuMemAllocAsync", 1, 0, &[(Stream, 100), (Memory, 0x7000)]);
+        file.call("cuStreamEndCapture", 1, 0, &[(Stream, 100), (Graph, 200)]);
+        let flags = [(Graph, 200), (Exec, 300), (Flags, auto_free)];
+        file.call("cuGraphInstantiate", 1, 0, &flags);
+        file.call("cuGraphLaunch", 1, 0, &[(Exec, 300), (Stream, 100)]);
+        file.call("cuGraphLaunch", 1, 1 - auto_free as u32, &[(Exec, 300), (Stream, 100)]);
+        file.report()
+    };
+    assert!(relaunched(1).starts_with("0 errors, 0 warnings"), "{}", relaunched(1));
+    let refused = relaunched(0);
+    assert!(refused.starts_with("error[R0]") && refused.contains("auto-free"), "{refused}");
+}
+
 /// The driver lets a wait pass that the model refuses: one finding, and what follows from it in the model is none of its own.
 #[test]
 fn a_disagreement_is_reported_once_with_its_steps() {

@@ -419,6 +419,10 @@ impl GraphBuilder {
     ///
     /// Edges given twice count once; inferred ones come after explicit ones. One search finds a cycle, if there is
     /// one, and the error names its nodes.
+    ///
+    /// # Errors
+    /// [`GraphError`], with the names of the nodes: ids that are not there, a cycle, an edge from a node to itself, a weak edge of what is no
+    /// kernel, operands out of bounds or not accepted, too many nodes or edges.
     pub fn build(self) -> Result<ComputeGraph, GraphError> {
         let Self { name, nodes, buffers, slots, mut edges, observed, infer } = self;
         let count = nodes.len();

@@ -215,6 +215,9 @@ pub struct Expr {
 
 impl Expr {
     /// Checks and assembles an expression from its parts. O(operations).
+    ///
+    /// # Errors
+    /// [`ExprError`] for an operation of the wrong types, a value used before it is there, and more than [`MAX_EXPR_OPS`](crate::MAX_EXPR_OPS) operations.
     pub fn new(
         inputs: Vec<DType>,
         params: Vec<DType>,

@@ -8,6 +8,9 @@ use crate::{BinaryOp, CompareOp, DType, Expr, ExprError, Op, Scalar, UnaryOp, Va
 
 impl Expr {
     /// Builds an expression with operators. The first mistake made inside is the error.
+    ///
+    /// # Errors
+    /// [`ExprError`], of the first operation that is wrong.
     pub fn build(body: impl FnOnce(&ExprBuilder)) -> Result<Self, ExprError> {
         let builder = ExprBuilder { parts: RefCell::new(Parts::default()) };
         body(&builder);

@@ -71,6 +71,9 @@ impl FusedKernel {
     /// What the library kernel itself would be given: its operands with what is not in memory made up.
     ///
     /// `views` are the tensors, as many as [`operands`](Self::operands) says.
+    ///
+    /// # Errors
+    /// [`OperandError`] for views that the expressions or the library kernel do not accept.
     pub fn library_operands(&self, views: &[View]) -> Result<Vec<View>, OperandError> {
         let at = self.operands();
         let made_up = |dtype: DType, shape: Shape| {

@@ -47,21 +47,33 @@ pub struct LayerNormGrads {
 
 impl Ops<'_> {
     /// max(x, 0).
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
     pub fn relu(&mut self, name: &str, x: View) -> Result<View, OpsError> {
         self.map(name, expr::relu(), &[x], &[])
     }
 
     /// Gradient of relu: `x` is its input, `dy` the gradient of its output.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for operands without a common shape.
     pub fn relu_backward(&mut self, name: &str, x: View, dy: View) -> Result<View, OpsError> {
         self.map(name, expr::relu_backward(), &[x, dy], &[])
     }
 
     /// See [`expr::gelu`].
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
     pub fn gelu(&mut self, name: &str, x: View) -> Result<View, OpsError> {
         self.map(name, expr::gelu(), &[x], &[])
     }
 
     /// x W + b: `[n, inputs]` times `[inputs, outputs]` plus `[outputs]`.
+    ///
+    /// # Errors
+    /// Those of [`matmul`](Self::matmul) and [`add`](Self::add).
     pub fn linear(
         &mut self,
         name: &str,
@@ -74,6 +86,9 @@ impl Ops<'_> {
     }
 
     /// Gradients of a linear layer's parameters: xᵀ dy and the column sums of dy.
+    ///
+    /// # Errors
+    /// Those of [`matmul`](Self::matmul) and [`sum`](Self::sum); [`OpsError::View`] for an `x` of fewer than two axes.
     pub fn linear_backward(
         &mut self,
         name: &str,
@@ -87,6 +102,9 @@ impl Ops<'_> {
     }
 
     /// Gradient of a linear layer's input: dy Wᵀ.
+    ///
+    /// # Errors
+    /// Those of [`matmul`](Self::matmul); [`OpsError::View`] for weights of fewer than two axes.
     pub fn linear_backward_input(
         &mut self,
         name: &str,
@@ -112,12 +130,18 @@ impl Ops<'_> {
     }
 
     /// Softmax along the last of two axes.
+    ///
+    /// # Errors
+    /// [`OpsError::Operand`] for another number of axes than two.
     pub fn softmax(&mut self, name: &str, x: View) -> Result<View, OpsError> {
         let (_, exp, sum) = self.shifted_exp(name, x)?;
         self.map(name, expr::binary(|_, x, y| x / y), &[exp, sum], &[])
     }
 
     /// The logarithm of the softmax along the last of two axes, without cancellation.
+    ///
+    /// # Errors
+    /// [`OpsError::Operand`] for another number of axes than two.
     pub fn log_softmax(&mut self, name: &str, x: View) -> Result<View, OpsError> {
         let (shifted, _, sum) = self.shifted_exp(name, x)?;
         self.map(name, expr::binary(|_, x, s| x - s.log()), &[shifted, sum], &[])
@@ -125,6 +149,9 @@ impl Ops<'_> {
 
     /// Mean cross-entropy between the softmax of `logits` `[n, classes]` and `labels` `[n]` (i32), with its gradient.
     /// A label outside the classes counts as a class of no probability: its loss is only the logarithm of the sum.
+    ///
+    /// # Errors
+    /// [`OpsError::Operand`] for labels that are not i32 or not one a row, and for logits of another number of axes than two.
     pub fn cross_entropy(
         &mut self,
         name: &str,
@@ -165,6 +192,9 @@ impl Ops<'_> {
     }
 
     /// Normalises each row of `[n, features]` to mean 0 and deviation 1, then scales by `gain` and adds `bias`.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for an `x` without a second axis, and for a gain or bias that does not broadcast to it.
     pub fn layer_norm(
         &mut self,
         name: &str,
@@ -190,6 +220,9 @@ impl Ops<'_> {
     }
 
     /// Gradients of a layer norm from the gradient of its output.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for operands that do not broadcast to the layer's shape.
     pub fn layer_norm_backward(
         &mut self,
         name: &str,

@@ -29,7 +29,25 @@ pub enum OpsError {
     },
 }
 
-/// Records operations on a builder.
+/// Records operations on a builder: each adds nodes, and gives the view of a new internal buffer or works in place. O(nodes
+/// added); nothing is computed. Shapes are checked here, the types that an expression or a kernel takes by
+/// [`build`](GraphBuilder::build).
+///
+/// ```
+/// use phonograph_graph::{DType, GraphBuilder, View};
+/// use phonograph_kernels::Ops;
+///
+/// let mut builder = GraphBuilder::new();
+/// let bytes = 4 * 8 * 3;
+/// let x = View::contiguous(builder.external_buffer("x", bytes), DType::F32, &[8, 3])?;
+/// let mut ops = Ops::new(&mut builder);
+/// let y = ops.softmax("y", x)?;
+/// assert_eq!(y.shape().extents(), [8, 3]);
+/// assert!(ops.matmul("x x", x, y).is_err()); // 8 × 3 times 8 × 3
+/// let graph = builder.build()?;
+/// assert_eq!(graph.node_count(), 5); // maximum, difference, exponentials, their sum, quotient
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Ops<'b> {
     builder: &'b mut GraphBuilder,
 }
@@ -46,6 +64,9 @@ impl<'b> Ops<'b> {
     }
 
     /// A densely packed tensor in an internal buffer of its own.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for extents that are no shape.
     pub fn tensor(&mut self, name: &str, dtype: DType, extents: &[u64]) -> Result<View, OpsError> {
         let of = at(name);
         let bytes = Shape::new(extents).map_err(of)?.elements() * dtype.size();
@@ -54,6 +75,9 @@ impl<'b> Ops<'b> {
     }
 
     /// Applies an expression of one output elementwise; inputs broadcast to the shape they have in common.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for inputs without a common shape; [`OpsError::Operand`] for an expression of another number of outputs than one.
     pub fn map(
         &mut self,
         name: &str,
@@ -78,6 +102,9 @@ impl<'b> Ops<'b> {
 
     /// Applies an expression elementwise into given outputs of one shape; inputs broadcast to it. An output may be the
     /// very view of an input: then it is updated in place.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for inputs that do not broadcast to the outputs' shape.
     pub fn map_into(
         &mut self,
         name: &str,
@@ -94,6 +121,9 @@ impl<'b> Ops<'b> {
     }
 
     /// A tensor of one value.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for extents that are no shape.
     pub fn fill(
         &mut self,
         name: &str,
@@ -107,6 +137,9 @@ impl<'b> Ops<'b> {
     }
 
     /// 0, 1, 2, … along `axis`.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for extents that are no shape.
     pub fn iota(
         &mut self,
         name: &str,
@@ -120,26 +153,41 @@ impl<'b> Ops<'b> {
     }
 
     /// The same elements, densely packed.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
     pub fn copy(&mut self, name: &str, x: View) -> Result<View, OpsError> {
         self.map(name, expr::identity(x.dtype), &[x], &[])
     }
 
     /// The same values in another type.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
     pub fn cast(&mut self, name: &str, x: View, to: DType) -> Result<View, OpsError> {
         self.map(name, expr::cast(x.dtype, to), &[x], &[])
     }
 
     /// x + y, of f32.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for operands without a common shape.
     pub fn add(&mut self, name: &str, x: View, y: View) -> Result<View, OpsError> {
         self.map(name, expr::binary(|_, x, y| x + y), &[x, y], &[])
     }
 
     /// x y, of f32, elementwise.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for operands without a common shape.
     pub fn multiply(&mut self, name: &str, x: View, y: View) -> Result<View, OpsError> {
         self.map(name, expr::binary(|_, x, y| x * y), &[x, y], &[])
     }
 
     /// x times a constant, of f32.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
     pub fn scale(&mut self, name: &str, x: View, by: f32) -> Result<View, OpsError> {
         self.map(name, expr::unary(|e, x| x * e.f32(by)), &[x], &[])
     }
@@ -155,21 +203,33 @@ impl<'b> Ops<'b> {
     }
 
     /// The sum along an axis, which is dropped.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for an axis that `x` does not have; [`OpsError::Operand`] for a type that cannot be reduced.
     pub fn sum(&mut self, name: &str, x: View, axis: usize) -> Result<View, OpsError> {
         self.reduce(name, ReduceOp::Sum, x, axis)
     }
 
     /// The largest along an axis, which is dropped.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for an axis that `x` does not have; [`OpsError::Operand`] for a type that cannot be reduced.
     pub fn max(&mut self, name: &str, x: View, axis: usize) -> Result<View, OpsError> {
         self.reduce(name, ReduceOp::Max, x, axis)
     }
 
     /// The position of the largest along an axis, which is dropped.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for an axis that `x` does not have; [`OpsError::Operand`] for a type that cannot be reduced.
     pub fn argmax(&mut self, name: &str, x: View, axis: usize) -> Result<View, OpsError> {
         self.reduce(name, ReduceOp::ArgMax, x, axis)
     }
 
     /// The mean along an axis, which is dropped; of f32.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for an axis that `x` does not have; [`OpsError::Operand`] for a type that cannot be reduced.
     pub fn mean(&mut self, name: &str, x: View, axis: usize) -> Result<View, OpsError> {
         let count = x.shape().extents().get(axis).copied().unwrap_or(1);
         let sum = self.sum(&format!("{name}.sum"), x, axis)?;
@@ -177,6 +237,9 @@ impl<'b> Ops<'b> {
     }
 
     /// The matrix product of `[.., m, k]` and `[.., k, n]`. For a transpose give a transposed view.
+    ///
+    /// # Errors
+    /// [`OpsError::Operand`] for what are no matrices, or none that can be multiplied; [`OpsError::View`] for a product too large.
     pub fn matmul(&mut self, name: &str, a: View, b: View) -> Result<View, OpsError> {
         let (sa, sb) = (a.shape(), b.shape());
         let (Some((_, rows)), Some(columns)) = (sa.extents().split_last(), sb.extents().last())
@@ -191,6 +254,9 @@ impl<'b> Ops<'b> {
     }
 
     /// The rows of a table that an index tensor `[n]` names.
+    ///
+    /// # Errors
+    /// [`OpsError::Operand`] for anything but a table and a list of i32; [`OpsError::View`] for a result too large.
     pub fn gather(&mut self, name: &str, table: View, rows: View) -> Result<View, OpsError> {
         let mut extents = table.shape().extents().to_vec();
         match (extents.first_mut(), rows.shape().extents()) {
@@ -203,6 +269,9 @@ impl<'b> Ops<'b> {
     }
 
     /// Adds rows into the rows of `sums` that an index tensor names, in place.
+    ///
+    /// # Errors
+    /// [`OpsError::Operand`] for shapes or types that do not go together.
     pub fn scatter_add(
         &mut self,
         name: &str,

@@ -37,6 +37,9 @@ pub struct AdamState {
 
 impl Ops<'_> {
     /// Adds 1 to a u32 counter in device memory.
+    ///
+    /// # Errors
+    /// Those of [`map_into`](Self::map_into).
     pub fn advance(&mut self, name: &str, counter: View) -> Result<NodeId, OpsError> {
         let next = Expr::build(|e| e.output(e.input(DType::U32) + e.constant(1u32)));
         let next = next.expect("well typed").into();
@@ -44,6 +47,9 @@ impl Ops<'_> {
     }
 
     /// One step of gradient descent, in place: parameter -= rate × gradient. `rate` is an f32 scalar or slot.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for a gradient that does not broadcast to the parameter.
     pub fn sgd(
         &mut self,
         name: &str,
@@ -60,6 +66,9 @@ impl Ops<'_> {
     }
 
     /// 1 - beta^t for both moments, `[2]`, from the step counter (u32, the first step is 1). Once a step, for all parameters.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for a counter of more than one element.
     pub fn adam_corrections(
         &mut self,
         name: &str,
@@ -78,6 +87,9 @@ impl Ops<'_> {
     }
 
     /// One step of Adam for a parameter, in place. `rate` is an f32 scalar or slot.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for tensors that do not broadcast to the parameter's shape, and for corrections of fewer than two elements.
     pub fn adam(
         &mut self,
         name: &str,

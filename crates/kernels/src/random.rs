@@ -36,6 +36,9 @@ fn cos_turn<'e>(e: &'e ExprBuilder, u: Value<'e>) -> Value<'e> {
 
 impl Ops<'_> {
     /// Uniform f32 in [0, 1). `counter` is one u32: the draw.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for extents that are no shape, and for a counter of more than one element.
     pub fn uniform(
         &mut self,
         name: &str,
@@ -54,6 +57,9 @@ impl Ops<'_> {
     }
 
     /// Standard normal f32 (Box and Muller, 1958). `counter` is one u32: the draw.
+    ///
+    /// # Errors
+    /// [`OpsError::View`] for extents that are no shape, and for a counter of more than one element.
     pub fn normal(
         &mut self,
         name: &str,

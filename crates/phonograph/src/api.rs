@@ -1,4 +1,24 @@
 //! Operations that every program needs: tensors made, filled, copied, multiplied.
+//!
+//! Nothing runs, and nothing is refused, before an operation is executed; each costs its elements once, a product of matrices
+//! `m k n`.
+//!
+//! ```
+//! use phonograph::prelude::*;
+//!
+//! let device = Device::cpu(1)?;
+//! let _entered = device.enter();
+//! let mut a = api::upload([1.0f32, 2.0, 3.0, 4.0], [2, 2]).sync()?;
+//! let b = api::full([2, 2], 0.5f32).sync()?;
+//! let c = api::matmul(&a, &b, api::zeros([2, 2]).sync()?).sync()?;
+//! assert_eq!(c.to_vec()?, [1.5, 1.5, 3.5, 3.5]);
+//! api::memcpy(&c, &mut a).sync()?;
+//! api::store([9.0], a.view_mut().slice(0, 0..1)?.slice(1, 1..2)?).sync()?;
+//! assert_eq!(api::dup(&a).sync()?.to_vec()?, [1.5, 9.0, 3.5, 3.5]);
+//! let wrong = api::memcpy(&c, &mut api::zeros([4]).sync()?).sync().unwrap_err();
+//! assert_eq!(wrong.to_string(), "memcpy: copies [2, 2] to [4]");
+//! # Ok::<(), Error>(())
+//! ```
 
 use crate::context::ExecutionContext;
 use crate::graph::{LibraryKernel, Scalar};
@@ -43,7 +63,8 @@ pub fn ones<T: Number>(extents: impl AsRef<[u64]>) -> Full<T> {
     full(extents, T::ONE)
 }
 
-/// A new tensor of one value. In a captured graph the tensor is made once, and filled anew by every launch.
+/// A new tensor of one value. In a captured graph the tensor is made once, and filled anew by every launch. Its execution refuses
+/// extents that are no shape: more than six, or too many elements.
 pub fn full<T: Number>(extents: impl AsRef<[u64]>, value: T) -> Full<T> {
     Full { extents: extents.as_ref().to_vec(), value }
 }
@@ -94,7 +115,8 @@ pub struct Memcpy<S, D> {
     to: D,
 }
 
-/// Copies the contents of a tensor, or a part, to another of the same shape and type.
+/// Copies the contents of a tensor, or a part, to another of the same shape and type. Its execution refuses
+/// ([`Error::Operand`]) one of another shape.
 pub fn memcpy<S, D>(from: S, to: D) -> Memcpy<S, D>
 where
     S: Operand,
@@ -141,7 +163,8 @@ pub struct Upload<T> {
     extents: Vec<u64>,
 }
 
-/// A new tensor with these contents. A captured graph owns them and writes them anew on every launch.
+/// A new tensor with these contents. A captured graph owns them and writes them anew on every launch. Its execution refuses
+/// ([`Error::Operand`]) more or fewer elements than the extents have.
 pub fn upload<T: Element>(data: impl Into<Vec<T>>, extents: impl AsRef<[u64]>) -> Upload<T> {
     Upload { data: data.into(), extents: extents.as_ref().to_vec() }
 }
@@ -166,7 +189,8 @@ pub struct Store<T, D> {
 }
 
 /// Writes contents of the host's to a tensor, or a dense part. A captured graph owns them, and writes the same on every
-/// launch; what changes between launches is for [`update`](crate::CapturedGraph::update).
+/// launch; what changes between launches is for [`update`](crate::CapturedGraph::update). Its execution refuses
+/// ([`Error::Operand`]) another number of elements than the tensor has, and a part whose elements are not dense.
 pub fn store<T, D>(data: impl Into<Vec<T>>, to: D) -> Store<T, D>
 where
     T: Element,
@@ -216,7 +240,8 @@ pub struct MatMul<A, B, C> {
     c: C,
 }
 
-/// c = a b, matrices `[m, k]`, `[k, n]` and `[m, n]` of f32 or f64, or batches of them; gives `c` back.
+/// c = a b, matrices `[m, k]`, `[k, n]` and `[m, n]` of f32 or f64, or batches of them; gives `c` back. Its execution refuses
+/// ([`Error::Operand`]) shapes and types that cannot be multiplied so.
 pub fn matmul<A, B, C>(a: A, b: B, c: C) -> MatMul<A, B, C>
 where
     A: Operand,

@@ -46,6 +46,23 @@ where
 }
 
 /// Runs `body` once if `condition`, one element of i32, u32 or u8, is not 0. The body is lent it.
+///
+/// ```
+/// use phonograph::prelude::*;
+///
+/// kernel! { fn add(by: f32, y: &mut [f32]) |_e| { y = y + by; } }
+///
+/// let device = Device::cpu(1)?;
+/// let stream = device.stream(0);
+/// let mut flag = api::zeros::<u32>([1]).sync_on(&stream)?;
+/// let mut y = api::zeros::<f32>([2]).sync_on(&stream)?;
+/// let graph = when(&flag, |s, _| s.record(add(1.0, &mut y)).map(drop)).graph_on(&stream)?;
+/// graph.launch().sync_on(&stream)?; // decided on the device, anew by each launch
+/// graph.update(api::store([1], &mut flag))?;
+/// graph.launch().sync_on(&stream)?;
+/// assert_eq!(y.to_vec()?, [1.0; 2]);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn when<C, F>(condition: C, body: F) -> Conditional<C, F>
 where
     C: Operand,

@@ -70,6 +70,51 @@ pub struct Parameter<'m> {
 }
 
 /// Something that has learnable parameters.
+///
+/// ```
+/// use phonograph::prelude::*;
+///
+/// kernel! {
+///     fn gradient_of(x: &[f32], dy: &[f32], dw: out [f32]) |_e| { dw = x * dy; }
+///     fn descend(rate: f32, gradient: &[f32], value: &mut [f32]) |_e| { value = value - rate * gradient; }
+/// }
+///
+/// /// y = w x, one number each.
+/// struct Scale { x: Tensor<f32>, w: Tensor<f32>, dw: Tensor<f32>, stream: Stream }
+///
+/// impl Module for Scale {
+///     type Input = f32;
+///     type Output = f32;
+///     fn forward(&mut self, x: f32) -> Result<f32> {
+///         api::store([x], &mut self.x).sync_on(&self.stream)?;
+///         Ok(self.w.to_vec()?[0] * x)
+///     }
+/// }
+/// impl Backward for Scale {
+///     fn backward(&mut self, dy: f32) -> Result<f32> {
+///         let dy = api::full([1], dy).sync_on(&self.stream)?;
+///         gradient_of(&self.x, &dy, &mut self.dw).sync_on(&self.stream)?;
+///         Ok(dy.to_vec()?[0] * self.w.to_vec()?[0])
+///     }
+/// }
+/// impl Parameterized for Scale {
+///     fn parameters(&mut self) -> Vec<Parameter<'_>> {
+///         vec![Parameter { name: "w", value: &mut self.w, gradient: &self.dw }]
+///     }
+/// }
+///
+/// let device = Device::cpu(1)?;
+/// let stream = device.stream(0);
+/// let [x, w, dw] = [0.0, 2.0, 0.0].map(|v| api::full([1], v).sync_on(&stream));
+/// let mut module = Scale { x: x?, w: w?, dw: dw?, stream: stream.clone() };
+/// assert_eq!(module.forward(3.0)?, 6.0);
+/// assert_eq!(module.backward(1.0)?, 2.0); // of the input
+/// for parameter in module.parameters() {
+///     descend(0.5, parameter.gradient, parameter.value).sync_on(&stream)?;
+/// }
+/// assert_eq!(module.forward(1.0)?, 2.0 - 0.5 * 3.0);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Parameterized {
     /// Its parameters, always in the same order.
     fn parameters(&mut self) -> Vec<Parameter<'_>>;

@@ -21,7 +21,24 @@ use crate::step::PlanStep;
 /// The most edges that a barrier dissolves into, unless one of its sides is a single step.
 pub const MAX_DISSOLVED: usize = 256;
 
-/// The device graph of a plan. Pure: the same plan gives the same graph, and no device is needed.
+/// The device graph of a plan. Pure: the same plan gives the same graph, and no device is needed. O(steps + edges), and as many
+/// edges more as barriers dissolve into.
+///
+/// ```
+/// use phonograph_graph::{DeviceNode, GraphBuilder};
+/// use phonograph_plan::{ExecutionPlan, lower};
+///
+/// let mut b = GraphBuilder::new();
+/// let sides = ["left", "right"].map(|name| b.add_kernel(name, 1, 32, 0).finish());
+/// let barrier = b.add_barrier("both");
+/// let fill = b.add_memset("fill", 64, 0);
+/// b.fan_in(&sides, barrier).dep(barrier, fill);
+/// // One stream runs the sides one after another; the device graph does not.
+/// let graph = lower(&ExecutionPlan::build(&b.build()?, 1)?)?;
+/// assert_eq!((graph.node_count(), graph.dependency_count()), (3, 2));
+/// assert!(matches!(graph.nodes()[2], DeviceNode::Memset { .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// [`UnrecordedWait`](PlanError::UnrecordedWait) for a wait that no earlier step records;

@@ -87,6 +87,8 @@ pub struct Flags {
     pub add: bool,
     /// A query for edges has room for their data.
     pub edge_data: bool,
+    /// What an executable's last launch has allocated and nobody has freed, its next launch frees.
+    pub auto_free: bool,
 }
 
 impl Flags {
@@ -98,6 +100,7 @@ impl Flags {
         pageable: false,
         add: false,
         edge_data: false,
+        auto_free: false,
     };
 }
 

@@ -92,6 +92,10 @@ const WORDS: &[Word] = &[
     word("malloc_async", Function::MemAllocAsync, Shape::StreamMemory),
     word("free_async", Function::MemFreeAsync, Shape::StreamMemory),
     word("instantiate", Function::GraphInstantiate, Shape::MaybeGraph),
+    Word {
+        flags: Flags { auto_free: true, ..Flags::NONE },
+        ..word("instantiate_auto_free", Function::GraphInstantiateWithFlags, Shape::MaybeGraph)
+    },
     word("launch", Function::GraphLaunch, Shape::StreamGraph),
     word("exec_destroy", Function::GraphExecDestroy, Shape::MaybeGraph),
     word("graph_destroy", Function::GraphDestroy, Shape::MaybeGraph),

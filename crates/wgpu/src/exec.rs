@@ -234,6 +234,9 @@ impl Exec {
     }
 
     /// Sets a scalar slot for the replays to come. O(uses of the slot).
+    ///
+    /// # Errors
+    /// [`SetError`] for a slot that the graph does not have, or a value of another type; the slot then keeps what it had.
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;

@@ -230,7 +230,9 @@ impl Model {
             false => self.snapshot(slot, at).forbidden_in_bodies(),
         };
         let Some(path) = path else {
-            self.graphs[slot].executables += 1;
+            let graph = &mut self.graphs[slot];
+            graph.executables += 1;
+            graph.auto_free = call.flags.auto_free;
             return outcome;
         };
         let mut refusal = Refusal::new(at, CuResult::INVALID_VALUE, Rule::BodyHolds);

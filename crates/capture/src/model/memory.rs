@@ -196,13 +196,13 @@ impl Model {
     }
 
     /// A launch of a graph that the program has a name for. R0: it is refused while allocations of the launch before
-    /// are not freed. A graph that no name stands for is taken to leave no allocation.
+    /// are not freed, unless the executable frees them itself. A graph that no name stands for is taken to leave no allocation.
     pub(super) fn launch(&mut self, at: CallIndex, call: &Call) -> Outcome {
         let Some(slot) = call.graph.and_then(|name| self.user_graphs.get(&name)).copied() else {
             return Outcome::success(Rule::R11);
         };
         let graph = &mut self.graphs[slot];
-        if graph.outstanding == 0 {
+        if graph.outstanding == 0 || graph.auto_free {
             graph.launches += 1;
             graph.outstanding = graph.leaves;
             self.free_for_others(slot);

@@ -167,6 +167,8 @@ pub(super) struct Graph {
     pub(super) depth: u32,
     /// Executables that were made of it and not destroyed.
     pub(super) executables: u32,
+    /// Whether a launch of the last of them frees what the launch before has left.
+    pub(super) auto_free: bool,
     /// Whether the program added to it by hand.
     pub(super) built: bool,
     /// The call that made the first edge that is not full.
@@ -201,6 +203,7 @@ impl Graph {
             within: None,
             depth: 0,
             executables: 0,
+            auto_free: false,
             built: false,
             weak_edge: None,
             leaves: 0,

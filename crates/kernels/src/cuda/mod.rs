@@ -129,6 +129,9 @@ pub struct Place<'a> {
 }
 
 /// As [`kernel`], for a node in its place.
+///
+/// # Errors
+/// As for [`kernel`].
 pub fn kernel_in(node: &KernelNode, place: &Place<'_>) -> Result<CudaKernel, CudaError> {
     let Place { number: id, weak_edges, indirect, aligned } = *place;
     let (mut views, mut indirect_views, mut scalars) = (Vec::new(), Vec::new(), Vec::new());

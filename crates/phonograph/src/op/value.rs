@@ -8,7 +8,16 @@ use crate::context::ExecutionContext;
 #[must_use = "operations do nothing until they are executed"]
 pub struct Value<T>(T);
 
-/// An operation that does nothing and gives `value`.
+/// An operation that does nothing and gives `value`: where a chain begins, or what a closure gives that has nothing to do.
+///
+/// ```
+/// use phonograph::prelude::*;
+///
+/// let device = Device::cpu(1)?;
+/// let op = value([2, 3]).then(|extents| api::ones::<f32>(extents));
+/// assert_eq!(op.sync_on(&device.stream(0))?.elements(), 6);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn value<T: Send>(value: T) -> Value<T> {
     Value(value)
 }

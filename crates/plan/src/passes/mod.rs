@@ -55,6 +55,9 @@ pub enum PassError {
 
 /// Runs `pass` on every graph inside `graph`, innermost first, then on `graph` itself. What a pass does to one graph it
 /// says in terms of that graph; this makes one rewriting of them all. O(nodes + edges) apart from the pass.
+///
+/// # Errors
+/// Those of the pass; [`PassError::Graph`] where what holds an inner graph does not go with the new one.
 pub fn on_every_graph(
     graph: &ComputeGraph,
     pass: &impl Fn(&ComputeGraph) -> Result<Rewritten, PassError>,

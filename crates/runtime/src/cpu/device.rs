@@ -46,6 +46,9 @@ pub struct Cpu {
 
 impl Cpu {
     /// A device with this many workers, of which the calling thread is one. Results are the same bits for any number.
+    ///
+    /// # Errors
+    /// [`TeamError`] for no workers, for too many, and where threads cannot be had.
     pub fn new(workers: u32) -> Result<Self, TeamError> {
         Ok(Self { team: Team::new(workers)?, token: Arc::new(DeviceToken) })
     }
@@ -56,11 +59,17 @@ impl Cpu {
     }
 
     /// Allocates zeroed memory, aligned as device allocators do.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
     pub fn alloc(&self, bytes: u64) -> Result<Memory, OutOfMemory> {
         Memory::new(&self.token, bytes, DEFAULT_ALIGN)
     }
 
     /// The contents of memory.
+    ///
+    /// # Errors
+    /// [`MemoryError`] for memory of another device, or whose bytes are no whole number of `T`.
     pub fn slice<'a, T: Element>(&'a self, memory: &'a Memory) -> Result<&'a [T], MemoryError> {
         let len = self.own(memory)?.elements::<T>()?;
         // SAFETY: the allocation holds `len` initialised elements, any bytes are a `T`, and the borrowed handle keeps it
@@ -69,6 +78,9 @@ impl Cpu {
     }
 
     /// The contents of memory, to be changed.
+    ///
+    /// # Errors
+    /// [`MemoryError`] for memory of another device, or whose bytes are no whole number of `T`.
     pub fn slice_mut<'a, T: Element>(
         &'a mut self,
         memory: &'a Memory,
@@ -90,6 +102,9 @@ impl Cpu {
     ///
     /// Everything that could be wrong is found here: the schedule goes through the checker, conflicting accesses
     /// must be ordered, kernels must be registered and accept their arguments, memory must be there.
+    ///
+    /// # Errors
+    /// [`InstantiateError`] says which of these, and of which node or buffer.
     pub fn instantiate(
         &self,
         graph: &ComputeGraph,
@@ -109,6 +124,9 @@ impl Cpu {
     }
 
     /// As [`replay`](Self::replay), noting when each task ran, on which worker.
+    ///
+    /// # Errors
+    /// As for [`replay`](Self::replay).
     pub fn replay_profiled(&mut self, exec: &mut Exec) -> Result<Profile, ReplayError> {
         exec.replay_profiled(&mut self.team, &self.token)
     }

@@ -239,6 +239,9 @@ impl Exec {
     }
 
     /// Sets a scalar slot for the replays to come. O(uses of the slot).
+    ///
+    /// # Errors
+    /// [`SetError`] for a slot that the graph does not have, or a value of another type; the slot then keeps what it had.
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
@@ -253,6 +256,10 @@ impl Exec {
     }
 
     /// Binds memory to a pointer slot for the replays to come. O(bound buffers + uses of the slot).
+    ///
+    /// # Errors
+    /// [`SetError`] for what is no pointer slot, and for memory that is too small, another device's, or bound elsewhere already; the slot then
+    /// keeps what it had.
     pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), SetError> {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
@@ -281,6 +288,9 @@ impl Exec {
 
     /// Enables or disables a node of the outermost graph for the replays to come. A disabled node does nothing; its
     /// neighbours are ordered as before.
+    ///
+    /// # Errors
+    /// [`SetError`] for a node that the graph does not have, or one that cannot be disabled.
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), SetError> {
         let run = self.run_of.get(node.index()).ok_or(SetError::UnknownNode(node))?;
         let run = &mut self.runs.0[run.0 as usize];

@@ -59,6 +59,9 @@ pub trait Adopt: Backend {
     fn lanes(&self) -> u32;
 
     /// Checks a graph and its schedule and makes it executable; `memory` is where its buffers lie.
+    ///
+    /// # Errors
+    /// [`BackendError`] for a graph or a schedule that the backend does not take.
     fn adopt(
         &mut self,
         adopted: &Adopted<'_>,

@@ -70,8 +70,8 @@ impl Class {
         let covered = self.launches.writes.first().map_or(Position::default(), |(_, at)| *at);
         self.others = Uses::default();
         for slice in &self.slices {
-            for (use_, writes) in order.last_uses(*slice).filter(|((_, at), _)| *at > covered) {
-                self.others.note(use_, writes);
+            for (place, writes) in order.last_uses(*slice).filter(|((_, at), _)| *at > covered) {
+                self.others.note(place, writes);
             }
         }
     }

@@ -430,6 +430,7 @@ impl Handles {
         match seen.function {
             Function::StreamWaitEvent | Function::EventRecordWithFlags => flags.external = set(1),
             Function::LaunchKernelEx => flags.programmatic = set(1),
+            Function::GraphInstantiateWithFlags => flags.auto_free = set(1),
             _ => {}
         }
         if seen.get(Operand::Bytes) == Some(0) {

@@ -132,6 +132,9 @@ impl Prepared {
     ///
     /// # Panics
     /// If the id is not of this graph.
+    ///
+    /// # Errors
+    /// [`PrepareError`] for a function that is not registered, and for arguments that it does not accept.
     pub fn new(
         graph: &ComputeGraph,
         node: NodeId,

@@ -452,6 +452,9 @@ impl<'a> Block<'a> {
     }
 
     /// All of a tensor that is read.
+    ///
+    /// # Errors
+    /// [`KernelError::Argument`] for an argument that is not there, no tensor that is read, or of another type.
     pub fn read<T: Element>(&self, index: usize) -> Result<&'a [T], KernelError> {
         let (first, len) = self.tensor::<T>(index, |p| matches!(p, Param::Read(_)))?;
         // SAFETY: the operand holds `len` aligned elements of any bits (`bind`, and the promise of `Prepared::run`);
@@ -461,12 +464,18 @@ impl<'a> Block<'a> {
     }
 
     /// This block's part of a tensor that is read.
+    ///
+    /// # Errors
+    /// [`KernelError::Argument`] for an argument that is not there, no tensor that is read, or of another type.
     pub fn read_part<T: Element>(&self, index: usize) -> Result<&'a [T], KernelError> {
         let all = self.read(index)?;
         Ok(&all[self.part(all.len())])
     }
 
     /// This block's part of a tensor that is written; all of it where the kernel runs as a whole.
+    ///
+    /// # Errors
+    /// [`KernelError::Argument`] for an argument that is not there, no tensor that is written, of another type, or taken by this block before.
     pub fn write<T: Element>(&self, index: usize) -> Result<&'a mut [T], KernelError> {
         let writes = |p| matches!(p, Param::Write(_) | Param::ReadWrite(_));
         let (first, len) = self.tensor::<T>(index, writes)?;
@@ -483,6 +492,9 @@ impl<'a> Block<'a> {
     }
 
     /// Which elements of a tensor argument are this block's.
+    ///
+    /// # Errors
+    /// [`KernelError::Argument`] for an argument that is not there or no tensor.
     pub fn range(&self, index: usize) -> Result<Range<usize>, KernelError> {
         match self.arg(index)? {
             (Bound::Tensor { len, .. }, _) => Ok(self.part(*len)),
@@ -491,6 +503,9 @@ impl<'a> Block<'a> {
     }
 
     /// The value of a scalar.
+    ///
+    /// # Errors
+    /// [`KernelError::Argument`] for an argument that is not there, no scalar, or of another type.
     pub fn scalar<T: Element>(&self, index: usize) -> Result<T, KernelError> {
         match self.arg(index)? {
             (&Bound::Scalar(at), _) => {
