@@ -110,7 +110,10 @@ pub(crate) enum Use {
 /// A pointer slot: what is bound, and every place of its address.
 pub(crate) struct PointerSlot {
     pub bytes: u64,
+    pub align: u64,
     pub on_host: bool,
+    /// Where its memory lies, unless that is the host's.
+    pub device: Device,
     /// Whether the graph writes what is bound.
     pub writes: bool,
     pub bound: Option<Memory>,
@@ -289,7 +292,8 @@ impl Exec {
         let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
         let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
         let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
-        if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host {
+        let there = slot.on_host || memory.device().is(&slot.device);
+        if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host || !there {
             return Err(SetError::OtherDevice);
         }
         if let Some(other) = clash {
@@ -298,6 +302,9 @@ impl Exec {
         let (needed, given) = (slot.bytes, memory.bytes());
         if given < needed {
             return Err(SetError::TooSmall { buffer, needed, given });
+        }
+        if !memory.address().is_multiple_of(slot.align) {
+            return Err(SetError::Misaligned { buffer, align: slot.align });
         }
         self.adopted.bind(buffer, memory);
         // A replay that still runs uses what was bound before.

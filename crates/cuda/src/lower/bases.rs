@@ -62,14 +62,26 @@ impl<'a> Lowering<'a> {
                 }
                 BufferRole::Slot(access) => {
                     let writes = access.writes();
-                    let (bytes, on_host) = (declared.bytes, is_on_host(declared));
+                    let (bytes, align) = (declared.bytes, declared.align);
+                    let on_host = is_on_host(declared);
+                    let device = self.device_of(buffer, declared)?.clone();
                     // The driver wants every node to name memory of the right kind from the start.
                     let stand_in = match given {
                         Some(_) => None,
                         None => Some(self.allocate(buffer, declared, bytes)?),
                     };
                     let uses = Vec::new();
-                    let slot = PointerSlot { bytes, on_host, writes, bound: given, stand_in, uses };
+                    let bound = given;
+                    let slot = PointerSlot {
+                        bytes,
+                        align,
+                        on_host,
+                        device,
+                        writes,
+                        bound,
+                        stand_in,
+                        uses,
+                    };
                     self.pointer_slots.insert(buffer, slot);
                     Base::Slot(buffer)
                 }

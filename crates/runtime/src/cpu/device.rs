@@ -60,6 +60,11 @@ impl Cpu {
         Memory::new(&self.token, bytes, DEFAULT_ALIGN)
     }
 
+    /// As [`alloc`](Self::alloc), for a buffer that asks for more: `align` is a power of two.
+    pub fn alloc_aligned(&self, bytes: u64, align: u64) -> Result<Memory, OutOfMemory> {
+        Memory::new(&self.token, bytes, align.max(DEFAULT_ALIGN))
+    }
+
     /// The contents of memory.
     pub fn slice<'a, T: Element>(&'a self, memory: &'a Memory) -> Result<&'a [T], MemoryError> {
         let len = self.own(memory)?.elements::<T>()?;

@@ -94,6 +94,7 @@ pub(super) enum Part {
 /// A pointer slot: what is bound, and every operand that looks into it.
 pub(super) struct PointerSlot {
     pub bytes: u64,
+    pub align: u64,
     pub bound: Option<Memory>,
     pub uses: Vec<Use>,
 }
@@ -213,6 +214,14 @@ pub enum SetError {
         /// Bytes given.
         given: u64,
     },
+    /// Memory that does not begin where the graph's buffer may.
+    #[error("the memory for {buffer} is not aligned to {align} bytes")]
+    Misaligned {
+        /// The slot.
+        buffer: BufferId,
+        /// What its address must be a multiple of.
+        align: u64,
+    },
     /// Memory that another operand uses.
     #[error("the memory for {buffer} is already bound to {other}; operands must not overlap")]
     Overlap {
@@ -322,6 +331,9 @@ impl Exec {
         let (needed, given) = (slot.bytes, memory.bytes());
         if given < needed {
             return Err(SetError::TooSmall { buffer, needed, given });
+        }
+        if !memory.span().start.is_multiple_of(slot.align) {
+            return Err(SetError::Misaligned { buffer, align: slot.align });
         }
         slot.bound = Some(memory.clone());
         for &place in &slot.uses {

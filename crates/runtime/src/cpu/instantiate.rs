@@ -190,8 +190,8 @@ fn bind(
             }
             BufferRole::Slot(_) => {
                 let bound = given.get(&buffer).map(|&memory| memory.clone());
-                let bytes = declared.bytes;
-                slots.insert(buffer, PointerSlot { bytes, bound, uses: Vec::new() });
+                let (bytes, align) = (declared.bytes, declared.align);
+                slots.insert(buffer, PointerSlot { bytes, align, bound, uses: Vec::new() });
                 Base::Slot(buffer)
             }
             // The caller places internal buffers; a graph that is outermost has nothing around it.
