@@ -56,11 +56,20 @@ def language(name):
     return model, tokens
 
 
-def experts(hidden=1024):
-    return Experts(hidden), lambda generator: torch.randn(1, 512, device="cuda", generator=generator)
+def experts(hidden=512, rows=1):
+    return Experts(hidden), lambda generator: torch.randn(rows, 512, device="cuda", generator=generator)
 
 
-# `experts-256` is experts with 256 hidden numbers.
+def biased(name):
+    model, inputs = vision(name)
+    for key, values in model.named_parameters():
+        if key.endswith("bias"):
+            torch.nn.init.normal_(values, std=0.1)
+    return model, inputs
+
+
+# `experts-256x32` is experts with 256 hidden numbers and a batch of 32 rows. Biases of zero change nothing, which hides what
+# adds them; `squeezenet1_0-biased` has others, as a trained one has.
 NETWORKS = {
     "experts": experts,
     "googlenet": lambda: vision("googlenet"),
@@ -68,6 +77,7 @@ NETWORKS = {
     "resnet50": lambda: vision("resnet50"),
     "shufflenet_v2_x1_0": lambda: vision("shufflenet_v2_x1_0"),
     "squeezenet1_0": lambda: vision("squeezenet1_0"),
+    "squeezenet1_0-biased": lambda: biased("squeezenet1_0"),
     "mobilenet_v3_large": lambda: vision("mobilenet_v3_large"),
     "gpt2": lambda: language("gpt2"),
     "llama": lambda: language("llama"),
@@ -104,8 +114,8 @@ def replay_us(graph, rounds=100):
 
 def main(name):
     torch.manual_seed(0)
-    kind, _, size = name.partition("-")
-    model, inputs = NETWORKS[kind](int(size)) if size else NETWORKS[kind]()
+    kind, _, sizes = name.partition("experts-")
+    model, inputs = NETWORKS[name]() if not sizes else experts(*(int(size) for size in sizes.split("x")))
     model = model.cuda().eval()
     generator = torch.Generator("cuda")
 

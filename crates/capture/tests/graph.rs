@@ -144,6 +144,32 @@ fn a_graph_without_its_own_calls_is_refused() {
     assert!(!to_dot(&report.graphs[0].graph(&script.calls, &script.names).unwrap()).is_empty());
 }
 
+/// The script of a case ends with one graph of these nodes, by name, and these edges.
+fn case(name: &str, nodes: &[&str], edges: &[(u32, u32)]) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let text = std::fs::read_to_string(folder.join(name).with_extension("txt")).unwrap();
+    let script = Script::parse(&text).unwrap();
+    let graphs = check(&script).unwrap().graphs;
+    let [finished] = &graphs[..] else { panic!("{name}: {} graphs", graphs.len()) };
+    let graph = finished.graph(&script.calls, &script.names).unwrap();
+    let names: Vec<&str> = graph.nodes().iter().map(|node| &*node.name).collect();
+    let found: Vec<(u32, u32)> = graph.edges().map(|e| (e.from.0, e.to.0)).collect();
+    assert_eq!((&names[..], &found[..]), (nodes, edges), "{name}");
+}
+
+#[test]
+fn cases_that_the_driver_accepts_end_with_the_graphs_that_it_makes() {
+    // Two nodes, not three, and no order by the work that is left out.
+    case("05_legacy_work_is_left_out", &["produce", "consume"], &[(0, 1)]);
+    case("06_thread_local_allows_it", &[""], &[]);
+    // One root, and no edge to what the stream did before.
+    case("11_work_before_the_capture", &[""], &[]);
+    // No edge to itself, and no fork but the one that there is.
+    case("13_a_stream_waits_for_itself", &["", ""], &[(0, 1)]);
+    case("35_the_capture_is_on_another_device", &[], &[]);
+    case("35_the_capture_sees_no_work", &[], &[]);
+}
+
 /// The graphs that a script built by hand.
 fn built(text: &str) -> Vec<Result<ComputeGraph, ConvertError>> {
     let script = Script::parse(text).unwrap();

@@ -41,6 +41,7 @@ fn check(ops: &[Op], edges: &[(char, char)]) -> ComputeGraph {
     }
     assert_eq!(session.node_count(), names.len());
     let graph = session.end_capture(S0).unwrap();
+    assert_eq!(graph.node_count(), names.len());
     let mut found: Vec<(char, char)> =
         graph.edges().map(|e| (names[e.from.index()], names[e.to.index()])).collect();
     found.sort_unstable();
@@ -100,13 +101,17 @@ fn a02_calls_on_a_stream_that_is_not_active_fail_record_nothing_and_poison_nothi
     }
     assert_eq!(session.node_count(), 0);
 
-    let mut session = active(&[S0]);
-    session.record_kernel(S0, "a", 1, 1, 0).unwrap();
+    let mut session = active(&[S0, S2]);
+    let a = session.record_kernel(S0, "a", 1, 1, 0).unwrap();
+    session.record_event(S0, e).unwrap();
     session.record_kernel(S1, "b", 1, 1, 0).unwrap_err();
-    session.record_event(S1, e).unwrap_err();
+    session.record_event(S1, e).unwrap_err(); // the event stays as it was
     session.invalidate(S1).unwrap_err();
     assert_eq!(session.status(S1), CaptureStatus::None);
-    assert_eq!(session.end_capture(S0).unwrap().node_count(), 1);
+    session.wait_event(S2, e).unwrap();
+    let c = session.record_kernel(S2, "c", 1, 1, 0).unwrap();
+    let graph = session.end_capture(S0).unwrap();
+    assert_eq!((graph.node_count(), graph.predecessors(c)), (2, &[a][..]));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use phonograph_graph::{
     Access, Arg, BufferId, ComputeGraph, Edge, EdgeData, EventId, GraphBuilder, MemoryPlan, NodeId,
-    Region, Schedule, Space, Step, StreamId, Violation, check,
+    Region, Schedule, Space, Step, StreamId, Violation, check, races,
 };
 use smallvec::smallvec;
 
@@ -185,4 +185,32 @@ fn hostile_schedules_are_only_reported() {
         ..Schedule::default()
     };
     assert!(check(&graph, &schedule).len() > 5);
+}
+
+#[test]
+fn a_join_of_a_hundred_thousand_writers_is_checked_in_time() {
+    const WRITERS: u64 = 100_000;
+    let mut b = GraphBuilder::new();
+    let x = b.external_buffer("x", 4 * WRITERS as usize);
+    let part = |offset, bytes| Region { buffer: x, offset, bytes };
+    for at in 0..WRITERS {
+        b.add_kernel("write", 1, 32, 0).arg(Arg::Region(part(4 * at, 4), Access::Write)).finish();
+    }
+    let join = b.add_kernel("read", 1, 32, 0);
+    let join = join.arg(Arg::Region(part(0, 4 * WRITERS), Access::Read)).finish();
+    let graph = b.build().unwrap();
+    assert_eq!(graph.predecessors(join).len() as u64, WRITERS);
+    assert_eq!(check(&graph, &Schedule::sequential(&graph)), []);
+    // Without the edge of one writer, that one is found.
+    let mut b = GraphBuilder::new().with_auto_infer_edges(false);
+    let y = b.external_buffer("y", 4 * WRITERS as usize);
+    let whole = |access, offset, bytes| Arg::Region(Region { buffer: y, offset, bytes }, access);
+    let writers: Vec<NodeId> = (0..WRITERS)
+        .map(|at| b.add_kernel("write", 1, 32, 0).arg(whole(Access::Write, 4 * at, 4)).finish())
+        .collect();
+    let join = b.add_kernel("read", 1, 32, 0).arg(whole(Access::Read, 0, 4 * WRITERS)).finish();
+    b.fan_in(&writers[1..], join);
+    let graph = b.build().unwrap();
+    let [race] = &races(&graph)[..] else { panic!("one race") };
+    assert_eq!((race.first, race.second), (writers[0], join));
 }

@@ -127,6 +127,9 @@ impl<T> CapturedGraph<T> {
     /// Executes an operation on the graph's stream, to change what the next launch finds, and does not wait for it. A launch
     /// on whichever stream, and everything else that touches the same memory, comes after it.
     ///
+    /// The CPU has no queue below the device's, so whoever hands work over there waits for the piece that runs at that moment, and
+    /// does itself what the work comes after on other streams.
+    ///
     /// Takes only operations that a replay could do too, and that give nothing: whatever they allocated would be lost.
     ///
     /// # Errors

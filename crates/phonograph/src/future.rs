@@ -2,7 +2,8 @@
 //!
 //! The first poll executes the operation, which hands its work to a stream; the stream's thread sleeps until the device has
 //! done it, and wakes the task. Handing it over takes the device's lock, which on the CPU is held while a piece of work runs: a
-//! first poll may wait for that one, and never for what is queued behind it. Dropping the future never waits: what the work
+//! first poll may wait for that one, and does itself what the work comes after on other streams, or its own stream once that
+//! has a long queue. Else it waits for nothing that is queued. Dropping the future never waits: what the work
 //! touches belongs to the stream's queue until it is done, and a completion that nobody waits for is forgotten.
 
 use std::future::Future;

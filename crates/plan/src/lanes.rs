@@ -25,6 +25,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use phonograph_graph::MAX_STREAMS;
+use rustc_hash::FxHashSet;
 use thiserror::Error;
 
 /// A lane: what one worker runs, one task at a time.
@@ -261,6 +262,8 @@ struct Chains {
 
 /// A task that ends its chain, or a place that nothing was written to.
 const NONE: u32 = u32::MAX;
+/// So many predecessors are looked through one by one.
+const FEW: usize = 32;
 
 /// What a chain may cost before it is cut in two: a small part of a lane's share of the work, so that pieces can be
 /// balanced, but many hand-overs.
@@ -565,8 +568,13 @@ fn earliest(
     let away = end[last as usize].saturating_add(handover);
     let idle = free.latest_by(away).unwrap_or_else(|| free.earliest());
     let candidates = predecessors.iter().map(|&p| lane[p as usize]).chain([idle.1]);
+    // Each of many predecessors is asked whether it was last on its lane.
+    let many: Option<FxHashSet<u32>> =
+        (predecessors.len() > FEW).then(|| predecessors.iter().copied().collect());
     let rank = |lane: LaneId, from: u64| {
-        let follows = predecessors.contains(&free.last[lane.0 as usize]);
+        let last = free.last[lane.0 as usize];
+        let follows =
+            many.as_ref().map_or_else(|| predecessors.contains(&last), |many| many.contains(&last));
         (free.time[lane.0 as usize].max(from), !follows)
     };
     let mut best = (rank(home, arrives), home);

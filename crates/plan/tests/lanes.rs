@@ -107,6 +107,14 @@ fn independent_tasks_are_spread_evenly() {
     assert_eq!(two.per_lane, [50, 0, 50, 0]);
 }
 
+#[test]
+fn a_join_of_a_hundred_thousand_tasks_is_assigned_in_time() {
+    let tasks = (0..100_000).map(|_| (100, vec![]));
+    let joined = Graph::new(tasks.chain([(100, (0..100_000).collect())]));
+    let outcome = joined.check(4, 0);
+    assert_eq!(outcome.makespan, 25_001 * 100);
+}
+
 /// Long chains of short tasks: no level has work for two lanes, but nothing has to wait.
 #[test]
 fn long_chains_side_by_side() {

@@ -411,6 +411,12 @@ fn unfreeable(words: &Words<'_>, memory: &str, refusal: &Refusal) -> Option<Stri
     freed.or_else(gone)
 }
 
+/// Whether a function ends what another has made, so that there is nothing to do ahead of time.
+fn gives_back(function: Function) -> bool {
+    let words = ["Destroy", "Free", "Release", "Unload", "Unmap", "Unregister"];
+    words.iter().any(|word| function.name().contains(word))
+}
+
 fn uncapturable_help(call: &Call) -> Vec<String> {
     let help = match call.function {
         Function::StreamSynchronize | Function::StreamQuery => {
@@ -444,8 +450,12 @@ fn unsafe_fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, V
         .collect();
     let own = barring().any(|(.., thread)| thread == call.thread);
     let global = barring().any(|(_, mode, thread)| mode == Mode::Global && thread != call.thread);
-    let mut help =
-        vec!["make the call before the begin, as warm-up does, or after the end".to_owned()];
+    let when = if gives_back(call.function) {
+        "put this off until the capture has ended"
+    } else {
+        "make the call before the begin, as warm-up does, or after the end"
+    };
+    let mut help = vec![when.to_owned()];
     if own {
         help.push("or begin the capture relaxed, or put this thread in relaxed mode around the call (cuThreadExchangeStreamCaptureMode)".to_owned());
     } else if global {

@@ -38,6 +38,8 @@ pub(super) struct Lint<'a> {
     /// Graphs by the memory that they use, so that a free costs what it finds.
     users: FxHashMap<MemoryId, Vec<usize>>,
     freed: FxHashMap<MemoryId, CallIndex>,
+    /// The last allocation under each name.
+    allocated: FxHashMap<MemoryId, CallIndex>,
     /// Work on the legacy stream that no capture which has ended well was beside of yet.
     legacy: BTreeSet<CallIndex>,
     /// Work outside captures, in order.
@@ -97,6 +99,7 @@ impl<'a> Lint<'a> {
             named: FxHashMap::default(),
             users: FxHashMap::default(),
             freed: FxHashMap::default(),
+            allocated: FxHashMap::default(),
             legacy: BTreeSet::new(),
             outside: Vec::new(),
             bodies: FxHashSet::default(),
@@ -158,7 +161,7 @@ impl<'a> Lint<'a> {
             }
             Function::MemFreeAsync if outcome.rule == Rule::R25b => self.free(at, call),
             Function::MemAlloc | Function::MemAllocHost | Function::MemAllocAsync => {
-                self.allocate(call)
+                self.allocate(at, call)
             }
             Function::GraphLaunch => self.launch(at, call),
             _ => {}

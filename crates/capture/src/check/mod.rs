@@ -18,6 +18,7 @@
 mod explain;
 mod finding;
 mod lint;
+mod modes;
 mod render;
 mod traced;
 mod unjoined;
@@ -30,6 +31,7 @@ use crate::model::{
 };
 use explain::explain;
 use lint::Lint;
+use modes::Modes;
 
 pub use finding::{Finding, Report, Severity, Span};
 pub use render::Source;
@@ -69,6 +71,7 @@ fn run(
     let mut faults: FxHashMap<CallIndex, usize> = FxHashMap::default();
     // Streams whose last begin was refused, with the finding that says so: the end that belongs to it is refused too.
     let mut unbegun: FxHashMap<(Stream, ThreadId), usize> = FxHashMap::default();
+    let mut modes = Modes::default();
     let mut graphs: Vec<FinishedGraph> = Vec::new();
     for call in &script.calls {
         let at = CallIndex(model.calls());
@@ -115,6 +118,7 @@ fn run(
                         unbegun.insert(stream, findings.len());
                     }
                     faults.insert(at, findings.len());
+                    modes.note(call, refusal, findings.len());
                     findings.push(explain(script, refusal));
                 }
             }
@@ -136,6 +140,7 @@ fn run(
             graphs.push(*graph);
         }
     }
+    modes.tell(script, &mut findings);
     let names = (0..script.names.graph_count() as u32).map(GraphId);
     let built = names.filter(|name| model.is_built(*name)).filter_map(|name| model.graph(name));
     let built = built.collect();

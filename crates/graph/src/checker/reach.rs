@@ -122,13 +122,15 @@ impl<'a> GuaranteedOrder<'a> {
         &self,
         mut pairs: Vec<(NodeId, NodeId, By)>,
     ) -> Vec<(NodeId, NodeId, By)> {
-        let direct = |&(a, b, by): &(NodeId, NodeId, By)| {
-            self.producers(b).any(|(from, full)| from == a && (full || by == By::Wait))
-        };
-        pairs.retain(|pair| !direct(pair));
-        // A forest and walks cost a pass over the graph, which a few pairs do not.
+        // Marks, a forest and walks cost a pass over the graph, which a few pairs do not.
         if pairs.len() > 64 {
+            self.look_at_edges(&mut pairs);
             self.walk(&mut pairs);
+        } else {
+            let direct = |&(a, b, by): &(NodeId, NodeId, By)| {
+                self.producers(b).any(|(from, full)| from == a && (full || by == By::Wait))
+            };
+            pairs.retain(|pair| !direct(pair));
         }
         pairs.sort_unstable_by_key(|&(a, b, by)| (self.position(a), self.position(b), by));
         pairs.dedup();
@@ -153,6 +155,25 @@ impl<'a> GuaranteedOrder<'a> {
             carry.judge(&sources, chunk, &mut unordered);
         }
         unordered
+    }
+
+    /// Removes the pairs that an edge proves. The producers of a node are looked at once, however many pairs end there: in a wide
+    /// join as many as it has.
+    fn look_at_edges(&self, pairs: &mut Vec<(NodeId, NodeId, By)>) {
+        pairs.sort_unstable_by_key(|&(_, b, _)| b);
+        // For each producer the consumer that it was marked for last, and whether by a full edge.
+        let mut marked: Vec<Option<(NodeId, bool)>> = vec![None; self.order.len()];
+        let mut target = None;
+        pairs.retain(|&(a, b, by)| {
+            if target.replace(b) != Some(b) {
+                for (from, full) in self.producers(b) {
+                    let before = marked[from.index()] == Some((b, true));
+                    marked[from.index()] = Some((b, full || before));
+                }
+            }
+            let proved = |(of, full)| of == b && (full || by == By::Wait);
+            !marked[a.index()].is_some_and(proved)
+        });
     }
 
     /// Removes the pairs that the forest or a short walk proves.

@@ -1,10 +1,14 @@
 //! Capturing one operation, launching it, updating what it reads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use phonograph::prelude::*;
+use phonograph::runtime::capture::LogicalStreamId;
+use phonograph::runtime::streams::{self, SoftwareCpu};
+use phonograph_cuda::CudaBackend;
 
 use crate::common::*;
 
@@ -59,30 +63,34 @@ fn update_enqueues_without_waiting_and_precedes_the_next_launch_on_any_stream() 
     assert_eq!(value_of(&y), 24.0);
 }
 
+/// Hands a launch to stream 0 of the runtime underneath, where it stays queued until somebody needs it or, on CUDA, is under way.
+fn launch_underneath(device: &Device, graph: &streams::Graph) {
+    let id = LogicalStreamId { value: 0 };
+    match device.shared::<SoftwareCpu>() {
+        Some(cpu) => cpu.stream_of(id).launch(graph).unwrap(),
+        None => device.shared::<CudaBackend>().unwrap().stream_of(id).launch(graph).unwrap(),
+    }
+}
+
 #[test]
-fn update_does_not_wait_for_the_device() {
+fn update_does_not_wait_for_what_its_stream_was_given_before() {
     let device = device();
     let stream = device.stream(0);
-    let (entered, leave) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let (theirs, also) = (entered.clone(), leave.clone());
-    let graph = host("block", (), move |_| -> Result<()> {
-        theirs.wait();
-        also.wait();
-        Ok(())
+    let mut y = four(&stream, 1.0);
+    let (go, gone) = mpsc::channel();
+    let gone = Mutex::new(gone);
+    let held = CapturedGraph::scope(&stream, |s| {
+        s.record(host("hold", (&mut y,), move |_| {
+            let patience = Duration::from_secs(10);
+            gone.lock().unwrap().recv_timeout(patience).map_err(|_| "nobody lets it go")
+        }))?;
+        s.record(triple(&mut y)).map(drop)
     });
-    let graph = graph.graph_on(&stream).unwrap();
-    let other = Device::cpu(1).unwrap();
-    let (mut x, far) = (four(&other.stream(0), 1.0), other.stream(0));
-    thread::scope(|scope| {
-        scope.spawn(|| graph.launch().sync_on(&stream).unwrap());
-        entered.wait();
-        // This device is held up by the callback; the other one takes updates and launches.
-        let doubled = add(1.0, &mut x).map(drop).graph_on(&far).unwrap();
-        doubled.update(value(())).unwrap();
-        doubled.launch().sync_on(&far).unwrap();
-        leave.wait();
-    });
-    assert_eq!(value_of(&x), 2.0);
+    let held = held.unwrap();
+    launch_underneath(&device, held.shared());
+    held.update(add(1.0, &mut y).map(drop)).unwrap();
+    go.send(()).unwrap();
+    assert_eq!(value_of(&y), 4.0, "1 · 3 + 1");
 }
 
 #[test]
@@ -95,6 +103,51 @@ fn ten_launches_are_ten_executions() {
         graph.launch().sync_on(&stream).unwrap();
     }
     assert_eq!(value_of(&y), 10.0);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too long for it")]
+fn case_39_a_hundred_thousand_operations_in_a_row_and_side_by_side_replay() {
+    const COUNT: u64 = 100_000;
+    let device = device();
+    let stream = device.stream(0);
+    let mut row = api::zeros::<f32>([1, 1]).sync_on(&stream).unwrap();
+    let mut wide = api::zeros::<f32>([COUNT, 1]).sync_on(&stream).unwrap();
+    let graph = CapturedGraph::scope(&stream, |s| {
+        for _ in 0..COUNT {
+            s.record(add(1.0, &mut row))?;
+        }
+        for part in wide.chunks_mut(1)? {
+            s.record(sum(&row, part))?;
+        }
+        s.record(triple(&mut wide)).map(drop)
+    });
+    let graph = graph.unwrap();
+    assert_eq!(graph.graph().node_count() as u64, 2 * COUNT + 1);
+    graph.launch().sync_on(&stream).unwrap();
+    assert_eq!((value_of(&row), value_of(&wide)), (COUNT as f32, 3.0 * COUNT as f32));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too long for it")]
+fn case_39_ten_thousand_graphs_are_kept_and_given_back() {
+    const COUNT: usize = 10_000;
+    let device = device();
+    let stream = device.stream(0);
+    let mut y = four(&stream, 0.0);
+    let held = |device: &Device| -> u64 {
+        device.report().classes.iter().map(|(_, class)| class.held_bytes).sum()
+    };
+    let before = held(&device);
+    let capture = |_| add(1.0, &mut y).map(drop).graph_on(&stream).unwrap();
+    let graphs: Vec<_> = (0..COUNT).map(capture).collect();
+    for graph in &graphs {
+        graph.launch().sync_on(&stream).unwrap();
+    }
+    assert_eq!((device.report().graphs, held(&device)), (COUNT, before), "no memory but y's");
+    assert_eq!(value_of(&y), COUNT as f32);
+    drop(graphs);
+    assert_eq!(device.report().graphs, 0);
 }
 
 #[test]

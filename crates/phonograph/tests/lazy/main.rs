@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | 1 | `capture_consumes_its_op_once_and_executes_nothing` |
 //! | 2 | `take_output_gives_the_output_once_with_metadata_at_once_and_data_after_a_launch`, `record_gives_the_operations_output_at_once` |
-//! | 3 | `update_enqueues_without_waiting_and_precedes_the_next_launch_on_any_stream`, `update_does_not_wait_for_the_device`, `refused/update_that_allocates`, `refused/update_with_an_output` |
+//! | 3 | `update_enqueues_without_waiting_and_precedes_the_next_launch_on_any_stream`, `update_does_not_wait_for_what_its_stream_was_given_before`, `refused/update_that_allocates`, `refused/update_with_an_output` |
 //! | 4 | `launch_is_an_operation_like_others_on_whichever_stream`, `a_launch_outlives_its_graph_and_the_last_owner_destroys_once`, `graphs_and_launches_are_send` |
 //! | 5 | `what_one_record_writes_the_next_may_read`, `refused/scope_leaves_its_thread`, `refused/scope_is_kept`, `refused/scope_allocates`, `refused/scope_takes_a_boxed_operation` |
 //! | 6 | `inside_a_scope_everything_that_executes_is_refused_and_the_capture_goes_on`, `inside_a_captured_closure_it_is_the_same`, `only_then_unchecked_executes_eagerly_inside`, `other_threads_go_on` |
@@ -26,6 +26,7 @@
 //! `refused/arms_write_the_same`, `refused/a_shared_tensor_is_written`, `refused/a_view_outlives_its_tensor`.
 
 mod audits;
+mod behaviours;
 mod caches;
 mod capture;
 mod combinators;

@@ -1,8 +1,10 @@
 //! What each block holds over the samples, and so what each node writes.
 //!
 //! Every sample runs from front to back in captured order, and whatever changes is copied: memory for what nodes write, once
-//! a sample.
+//! a sample and once more. The first run of all shows what is written the same at every replay, since memory does not hold it
+//! yet.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use phonograph_graph::NodeId;
@@ -16,6 +18,8 @@ type History<S> = Vec<(u32, Rc<S>)>;
 pub(super) struct Histories<S: Subject> {
     /// By sample and block. Node numbers count from one: 0 is before the first.
     of: Vec<Vec<History<S::Saved>>>,
+    /// What the first run of all has changed: the first node that did, and what the block held until then.
+    first: BTreeMap<BlockId, (NodeId, Rc<S::Saved>)>,
 }
 
 impl<S: Subject> Histories<S> {
@@ -28,18 +32,29 @@ impl<S: Subject> Histories<S> {
     ) -> Result<(Self, bool), S::Error> {
         let nodes = bench.subject.nodes();
         let samples = limits.samples.max(2);
-        let mut histories = Self { of: Vec::new() };
-        // A replay as in use: what the first node finds is what a last run has left, not what capturing has.
+        let mut histories = Self { of: Vec::new(), first: BTreeMap::new() };
+        // Before the samples a replay as in use: what their first node finds is what a last run has left, not what capturing
+        // has.
         bench.subject.give(samples)?;
-        for node in (0..nodes).map(NodeId) {
-            bench.run(node)?;
-        }
         let mut current = all(bench)?;
+        for (node, seen) in (0..nodes).map(NodeId).zip(&mut *observed) {
+            let before = current.clone();
+            bench.run(node)?;
+            seen.trials += 1;
+            for change in update(bench, &mut current)? {
+                let held = || (node, before[change.block.index()].clone());
+                histories.first.entry(change.block).or_insert_with(held);
+                seen.writes_to(&change);
+            }
+        }
         let size = |bench: &Bench<'_, S>, changes: &[Change]| -> u64 {
             changes.iter().map(|change| bench.subject.bytes(change.block)).sum()
         };
-        let mut held: u64 =
-            (0..bench.subject.blocks()).map(|block| bench.subject.bytes(BlockId(block))).sum();
+        let mut held: u64 = (0..bench.subject.blocks())
+            .map(BlockId)
+            .chain(histories.first.keys().copied())
+            .map(|block| bench.subject.bytes(block))
+            .sum();
         for sample in 0..samples {
             bench.subject.give(sample)?;
             let given = update(bench, &mut current)?;
@@ -85,6 +100,19 @@ impl<S: Subject> Histories<S> {
         let history = &self.of[sample][block.index()];
         let place = history.partition_point(|&(from, _)| from <= node);
         &history[place - 1].1
+    }
+
+    /// What a block held before a node at the first run of all, if nothing had written it by then.
+    pub fn untouched(&self, block: BlockId, node: NodeId) -> Option<&Rc<S::Saved>> {
+        self.first.get(&block).filter(|(first, _)| node <= *first).map(|(_, saved)| saved)
+    }
+
+    /// What a block holds in the first sample until the last change before a node, or from the next on.
+    pub fn beside(&self, block: BlockId, node: u32) -> Option<&Rc<S::Saved>> {
+        let history = &self.of[0][block.index()];
+        let place = history.partition_point(|&(from, _)| from <= node);
+        let beside = place.checked_sub(2).or((place < history.len()).then_some(place));
+        beside.map(|at| &history[at].1)
     }
 
     /// Puts into these blocks what the first sample has there before a node.

@@ -6,7 +6,8 @@
 //! The method, in the order of its steps. `histories` runs the nodes in captured order on several inputs and calls a block
 //! *written* by a node if its bytes changed; where different nodes write what lies side by side in a block, `borders` cuts it.
 //! For each node `observe` then puts other values into blocks that other nodes write
-//! (the bytes that they hold at that place on another input, which no kernel can choke on; zeros only if allowed), runs the
+//! (the bytes that they hold at that place on another input, or held at the first run of all before anything wrote them,
+//! which no kernel can choke on; zeros only if allowed), runs the
 //! node again and sees whether its results differ: those blocks were *read*; the node's parameters give a guess which, and
 //! halving the others finds what the guess lacks. `workspaces` gives runs of nodes that only share scratch memory copies of
 //! their own. `flow` turns conflicts into edges and drops the implied ones. `verify` runs the nodes in orders as far from the
@@ -14,15 +15,17 @@
 //! halving which order was missing and adds it.
 //!
 //! What is assumed, since no experiment shows it: accesses depend on the data no further than the trials went; a block that
-//! no replay changes is written by nobody (unless zeros are allowed, which show it); no node uses scratch that it leaves
-//! as it found it; what a kernel finds in scratch that the caller has given out as such it never takes for an address. What
-//! cannot be told apart is taken as a dependency: a node that visibly writes nothing, or not the same twice, keeps its place
-//! among all others, and a block that holds the same bytes on every input counts as read by everyone after its writer; so does one of which a
-//! part does, for the nodes whose parameters name it.
+//! neither the first run of all nor any other changes is written by nobody (unless zeros are allowed, which show it); no node
+//! uses scratch that it leaves as it found it; what a kernel finds in scratch that the caller has given out as such it never
+//! takes for an address, and it waits for nothing there that its parameters do not name. What cannot be told apart is taken as
+//! a dependency. A node that visibly writes nothing, or not the same twice, keeps its place among all others. One whose
+//! results are the same on every input counts as reading all that its parameters name, or everything if it touches what
+//! they do not name. A block that holds the same bytes on every input counts as read by everyone after its writer; so does one
+//! of which a part does, for the nodes whose parameters name it.
 //!
 //! Cost: each sample runs every node once. A node takes about two runs a sample more and one for each block that its
 //! parameters name, and `log c` for a read among `c` candidates that they do not; a verification round as many as there are
-//! nodes, for each order. Memory: every block once, and what nodes write once a sample.
+//! nodes, for each order. Memory: every block twice, and what nodes write once a sample.
 
 use std::ops::{ControlFlow, Range};
 
@@ -169,7 +172,7 @@ pub struct Observed {
     /// Blocks whose bytes its results depend on.
     pub reads: Vec<BlockId>,
     /// Blocks that it may read: they hold the same bytes on every input, or those of a part that is written, so nothing there
-    /// could be exchanged.
+    /// could be exchanged; or its own results are the same on every input, and tell nothing.
     pub assumed: Vec<BlockId>,
     /// Why it is ordered against everything, if it is.
     pub opaque: Option<Opaque>,

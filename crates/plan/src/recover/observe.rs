@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 use phonograph_graph::NodeId;
 
@@ -93,10 +94,10 @@ fn reads<S: Subject>(
         }
         let mut trial =
             Trial { bench, histories, node, shared: &shared, seen: &mut observed[node.index()] };
-        trial.repeat()?;
+        let constant = trial.repeat()?;
         if trial.seen.opaque.is_none() {
             trial.overwrite()?;
-            trial.exchange(limits)?;
+            trial.exchange(limits, constant)?;
         }
         trial.leave()?;
     }
@@ -114,10 +115,11 @@ struct Trial<'a, 'b, S: Subject> {
 }
 
 /// Bytes that are put in place of others.
-#[derive(Clone, Copy, PartialEq)]
-enum Other {
+enum Other<S> {
     /// Those of a sample.
     Sample(usize),
+    /// Those that these blocks held at another time.
+    Time(BTreeMap<BlockId, Rc<S>>),
     Zeros,
 }
 
@@ -136,22 +138,29 @@ impl<S: Subject> Trial<'_, '_, S> {
         self.bench.subject.changed(&expected)
     }
 
-    /// Runs it on the bytes of the first sample.
-    fn repeat(&mut self) -> Result<(), S::Error> {
+    /// Runs it on the bytes of the first sample. Whether its results are those of every other sample too.
+    fn repeat(&mut self) -> Result<bool, S::Error> {
         if self.bench.subject.is_excluded(self.node) {
             self.seen.opaque = Some(Opaque::Excluded);
-            return Ok(());
+            return Ok(false);
         }
         if self.seen.writes.is_empty() {
             self.seen.opaque = Some(Opaque::NothingWritten);
-            return Ok(());
+            return Ok(false);
         }
         self.run()?;
         let all: Vec<BlockId> = self.shared.keys().copied().collect();
         if !self.strange(&all, self.node.0 + 1)?.is_empty() {
             self.seen.opaque = Some(Opaque::NotRepeatable);
         }
-        self.back(&[])
+        let mut constant = true;
+        for sample in 1..self.histories.samples() {
+            let after = |&block| (block, &**self.histories.before(sample, block, self.node.0 + 1));
+            let expected: Vec<(BlockId, &S::Saved)> = self.seen.writes.iter().map(after).collect();
+            constant = constant && self.bench.subject.changed(&expected)?.is_empty();
+        }
+        self.back(&[])?;
+        Ok(constant)
     }
 
     /// Puts back what the first sample has before the node in the blocks that it writes, and in these.
@@ -164,7 +173,7 @@ impl<S: Subject> Trial<'_, '_, S> {
     /// Finds which of the blocks that it writes hold the same afterwards, whatever they held before.
     fn overwrite(&mut self) -> Result<(), S::Error> {
         let writes = self.seen.writes.clone();
-        self.put(&writes, Other::Sample(1))?;
+        self.put(&writes, &Other::Sample(1))?;
         let told = self.strange(&writes, self.node.0)?;
         self.run()?;
         let kept = self.strange(&writes, self.node.0 + 1)?;
@@ -182,52 +191,83 @@ impl<S: Subject> Trial<'_, '_, S> {
         self.back(&[])
     }
 
-    /// Finds what it reads among blocks that others write.
-    fn exchange(&mut self, limits: Limits) -> Result<(), S::Error> {
+    /// Finds what it reads among blocks that others write. `constant` says that its results are the same for every sample.
+    fn exchange(&mut self, limits: Limits, constant: bool) -> Result<(), S::Error> {
         let named: BTreeSet<BlockId> =
             self.bench.subject.named(self.node).into_iter().map(|(block, _)| block).collect();
         let mut read = BTreeSet::new();
         let mut told = BTreeMap::new();
-        let samples = (1..self.histories.samples()).map(Other::Sample);
-        let zeros = limits.zeros.then_some(Other::Zeros);
-        for other in samples.chain(zeros) {
-            let open: Vec<BlockId> = self
-                .shared
-                .keys()
-                .copied()
-                .filter(|block| {
-                    !read.contains(block) && self.seen.writes.binary_search(block).is_err()
-                })
-                .collect();
-            // Only where the bytes differ can a result.
-            self.put(&open, other)?;
-            let differing = self.strange(&open, self.node.0)?;
-            let candidates: Vec<BlockId> = differing.iter().map(|change| change.block).collect();
-            self.back(&candidates)?;
-            differing.iter().for_each(|change| widen(&mut told, change.block, &change.bytes));
-            self.search(candidates, other, &named, &mut read)?;
+        for sample in 1..self.histories.samples() {
+            let open = self.open(&read);
+            self.try_out(open, &Other::Sample(sample), &named, &mut told, &mut read)?;
         }
-        // Of a block that it names, it may read just the bytes that somebody makes the same on every input: a counter that
-        // is cleared in front of partial sums, say, for which it would wait for ever.
-        let is_told = |block: &BlockId, written: &Range<u64>| {
-            told.get(block).is_some_and(|told| {
-                let whole = told.start <= written.start && written.end <= told.end;
-                whole || read.contains(block) || !named.contains(block)
-            })
-        };
+        // What is the same on every input was not so at all times.
+        let times: BTreeMap<BlockId, Rc<S::Saved>> = self
+            .open(&read)
+            .into_iter()
+            .filter(|block| !is_told(&told, &named, block, &self.shared[block]))
+            .filter_map(|block| Some((block, self.another_time(block, &named)?)))
+            .collect();
+        let open = times.keys().copied().collect();
+        self.try_out(open, &Other::Time(times), &named, &mut told, &mut read)?;
+        if limits.zeros {
+            let open = self.open(&read);
+            self.try_out(open, &Other::Zeros, &named, &mut told, &mut read)?;
+        }
+        // Where results are always the same, nothing shows what they come from: what it names, if it names what it was seen
+        // to touch.
+        let names_all = self.seen.writes.iter().chain(&read).all(|block| named.contains(block));
+        let hidden = |block| constant && (named.contains(block) || !names_all);
         let unsure = self.shared.iter().filter(|&(block, written)| {
-            !is_told(block, written) && !is_written_in(&self.seen.writes, *block)
+            !is_written_in(&self.seen.writes, *block)
+                && !read.contains(block)
+                && (hidden(block) || !is_told(&told, &named, block, written))
         });
         self.seen.assumed = unsure.map(|(&block, _)| block).collect();
         self.seen.reads = read.into_iter().collect();
         Ok(())
     }
 
+    /// Blocks that others write, and that it was not seen to read.
+    fn open(&self, read: &BTreeSet<BlockId>) -> Vec<BlockId> {
+        let touched = |block| read.contains(block) || is_written_in(&self.seen.writes, *block);
+        self.shared.keys().filter(|block| !touched(block)).copied().collect()
+    }
+
+    /// What a block held when the node ran for the first time of all, before anything wrote it. Of scratch memory that the
+    /// node does not name also what is there before or after some other node: one that names it may wait there.
+    fn another_time(&self, block: BlockId, named: &BTreeSet<BlockId>) -> Option<Rc<S::Saved>> {
+        let apart = self.bench.subject.is_scratch(block) && !named.contains(&block);
+        let beside = || self.histories.beside(block, self.node.0).filter(|_| apart);
+        self.histories.untouched(block, self.node).or_else(beside).cloned()
+    }
+
+    /// Puts other bytes into these blocks, and notes where they differ and of which of them that shows a read.
+    fn try_out(
+        &mut self,
+        open: Vec<BlockId>,
+        other: &Other<S::Saved>,
+        named: &BTreeSet<BlockId>,
+        told: &mut BTreeMap<BlockId, Range<u64>>,
+        read: &mut BTreeSet<BlockId>,
+    ) -> Result<(), S::Error> {
+        if open.is_empty() {
+            return Ok(());
+        }
+        // Only where the bytes differ can a result.
+        self.put(&open, other)?;
+        let differing = self.strange(&open, self.node.0)?;
+        let candidates: Vec<BlockId> = differing.iter().map(|change| change.block).collect();
+        self.back(&candidates)?;
+        differing.iter().for_each(|change| widen(told, change.block, &change.bytes));
+        self.search(candidates, other, named, read)
+    }
+
     /// Takes the sets on which the results depend apart. A set of which no part alone makes a difference is read whole.
     fn search(
         &mut self,
         candidates: Vec<BlockId>,
-        other: Other,
+        other: &Other<S::Saved>,
         named: &BTreeSet<BlockId>,
         read: &mut BTreeSet<BlockId>,
     ) -> Result<(), S::Error> {
@@ -262,7 +302,11 @@ impl<S: Subject> Trial<'_, '_, S> {
     }
 
     /// Whether results differ if these blocks hold other bytes. Anything else that changes is a write, and noted.
-    fn depends_on(&mut self, blocks: &[BlockId], other: Other) -> Result<bool, S::Error> {
+    fn depends_on(
+        &mut self,
+        blocks: &[BlockId],
+        other: &Other<S::Saved>,
+    ) -> Result<bool, S::Error> {
         if blocks.is_empty() {
             return Ok(false);
         }
@@ -280,7 +324,8 @@ impl<S: Subject> Trial<'_, '_, S> {
                 let bytes = match other {
                     _ if is_written(block) => histories.before(0, block, node + 1),
                     _ if !is_put(block) => histories.before(0, block, node),
-                    Other::Sample(sample) => histories.before(sample, block, node),
+                    Other::Sample(sample) => histories.before(*sample, block, node),
+                    Other::Time(bytes) => &bytes[&block],
                     Other::Zeros => return None,
                 };
                 Some((block, &**bytes))
@@ -298,16 +343,17 @@ impl<S: Subject> Trial<'_, '_, S> {
         Ok(differs)
     }
 
-    fn put(&mut self, blocks: &[BlockId], other: Other) -> Result<(), S::Error> {
-        match other {
-            Other::Zeros => self.bench.subject.clear(blocks),
-            Other::Sample(sample) => {
-                let copies: Vec<(BlockId, &S::Saved)> = blocks
-                    .iter()
-                    .map(|&block| (block, &**self.histories.before(sample, block, self.node.0)))
-                    .collect();
-                self.bench.subject.restore(&copies)
-            }
+    fn put(&mut self, blocks: &[BlockId], other: &Other<S::Saved>) -> Result<(), S::Error> {
+        let bytes = |block: BlockId| match other {
+            Other::Sample(sample) => Some(&**self.histories.before(*sample, block, self.node.0)),
+            Other::Time(bytes) => Some(&*bytes[&block]),
+            Other::Zeros => None,
+        };
+        let copies: Option<Vec<(BlockId, &S::Saved)>> =
+            blocks.iter().map(|&block| Some((block, bytes(block)?))).collect();
+        match copies {
+            Some(copies) => self.bench.subject.restore(&copies),
+            None => self.bench.subject.clear(blocks),
         }
     }
 
@@ -318,6 +364,22 @@ impl<S: Subject> Trial<'_, '_, S> {
             self.strange(&all, self.node.0 + 1)?.into_iter().map(|change| change.block).collect();
         self.histories.return_to(self.bench, &strange, self.node.0 + 1)
     }
+}
+
+/// Whether enough of what is written of a block was exchanged to say that a node does not read it.
+///
+/// Of a block that it names, it may read just the bytes that somebody makes the same on every input: a counter that is
+/// cleared in front of partial sums, say, for which it would wait for ever.
+fn is_told(
+    told: &BTreeMap<BlockId, Range<u64>>,
+    named: &BTreeSet<BlockId>,
+    block: &BlockId,
+    written: &Range<u64>,
+) -> bool {
+    told.get(block).is_some_and(|told| {
+        let whole = told.start <= written.start && written.end <= told.end;
+        whole || !named.contains(block)
+    })
 }
 
 fn is_written_in(writes: &[BlockId], block: BlockId) -> bool {

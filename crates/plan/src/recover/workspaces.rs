@@ -1,9 +1,8 @@
 //! Order that is there only because nodes were handed the same scratch memory, and copies of their own for them.
 //!
 //! In: what was observed. Out: nodes that use other memory, and what was observed changed accordingly. Only blocks at whose
-//! contents nobody looks after a replay are considered. The nodes that touch one, in captured order, fall into runs with at
-//! most one node of another kind in between: the launches of one call of a library; one that leaves nothing anywhere else
-//! belongs to the next. A run can have a copy of its own if
+//! contents nobody looks after a replay are considered. Each node that touches one is a run, together with the next ones if
+//! it leaves nothing anywhere else: the launches of one call of a library. A run can have a copy of its own if
 //!
 //! 1. it reads nothing that it has not written: its results stay the same on what the block holds there on other inputs, and
 //!    on zeros; a run that does read joins the run before it, and if that does not help everything before stays too;
@@ -43,7 +42,7 @@ pub struct Private {
 }
 
 /// Runs that join before it is given up to find where what they read comes from.
-const JOINED: usize = 4;
+const JOINED: usize = 8;
 /// What is added to the bytes that were seen to be used: a write of what was there already is not seen.
 const SLACK: u64 = 64 << 10;
 /// Rounds of taking back what does not hold in the end.
@@ -131,6 +130,11 @@ pub(super) fn privatise<S: Subject>(
 
 /// The runs of nodes that touch a block, or seem to name it.
 fn runs<S: Subject>(bench: &Bench<'_, S>, observed: &[Observed], block: BlockId) -> Vec<Run> {
+    // A run that leaves nothing anywhere else works for the one after it, also where that is not to be seen: zeros for a
+    // kernel that counts there, and would wait for ever on a copy that nobody clears.
+    let leaves = |run: &Run| {
+        run.nodes.iter().any(|node| observed[node.index()].writes.iter().any(|&b| b != block))
+    };
     let mut runs: Vec<Run> = Vec::new();
     for (node, seen) in (0..).map(NodeId).zip(observed) {
         let touches = seen.writes.binary_search(&block).is_ok()
@@ -139,27 +143,13 @@ fn runs<S: Subject>(bench: &Bench<'_, S>, observed: &[Observed], block: BlockId)
         if !touches {
             continue;
         }
-        match runs.last_mut() {
-            Some(run) if run.all.end() + 2 >= node.0 => {
-                run.all = *run.all.start()..=node.0;
-                run.nodes.push(node);
-            }
-            _ => runs.push(Run { all: node.0..=node.0, nodes: vec![node] }),
+        let run = Run { all: node.0..=node.0, nodes: vec![node] };
+        match runs.pop_if(|before| !leaves(before)) {
+            Some(before) => runs.push(before.joined(run)),
+            None => runs.push(run),
         }
     }
-    // A run that leaves nothing anywhere else works for the one after it, also where that is not to be seen: zeros for a
-    // kernel that counts there, and would wait for ever on a copy that nobody clears.
-    let leaves = |run: &Run| {
-        run.all.clone().any(|node| observed[node as usize].writes.iter().any(|&b| b != block))
-    };
-    let mut joined: Vec<Run> = Vec::new();
-    for run in runs {
-        match joined.pop_if(|before| !leaves(before)) {
-            Some(before) => joined.push(before.joined(run)),
-            None => joined.push(run),
-        }
-    }
-    joined
+    runs
 }
 
 /// Experiments with the runs of one block.

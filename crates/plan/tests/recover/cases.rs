@@ -50,6 +50,15 @@ fn adversarial_cases() {
             vec![Kernel::Constant { write: 2 }, Kernel::Mix { reads: vec![0, 2], writes: vec![3] }],
         ),
         (
+            "the same bytes at every replay, beside something else",
+            vec![
+                to(0, 2),
+                to(2, 3),
+                Kernel::Constant { write: 4 },
+                Kernel::Mix { reads: vec![1, 4], writes: vec![5] },
+            ],
+        ),
+        (
             "a counter that is cleared, in front of what differs",
             vec![
                 to(0, 5),
@@ -87,6 +96,11 @@ fn scratch_memory() {
     let to = |read: usize, write: usize| Kernel::Mix { reads: vec![read], writes: vec![write] };
     let pair = || vec![through(0, 2), to(2, 3), to(2, 3), through(1, 4)];
     let calls = || vec![to(0, 5), to(5, 2), to(2, 3), to(2, 3), to(1, 5), to(5, 4)];
+    let close = vec![to(0, 5), to(5, 2), to(2, 3), to(1, 5), to(5, 4), to(3, 5), to(5, 2)];
+    let counting = |read, write| Kernel::Counting { read, counter: 5, write };
+    let clear = || Kernel::Clear { write: 5 };
+    let counts =
+        vec![clear(), to(0, 3), counting(0, 2), to(2, 3), clear(), to(1, 2), counting(1, 4)];
     let gap = vec![to(0, 5), to(0, 2), to(5, 3), to(3, 2), to(3, 2), through(1, 4)];
     let cases: Vec<(&str, Vec<Kernel>, Naming)> = vec![
         ("two kernels", pair(), All),
@@ -94,6 +108,8 @@ fn scratch_memory() {
         ("two kernels, and where they read from is not named", pair(), Writes),
         ("two calls of two kernels", calls(), All),
         ("two calls of two kernels, and where they read from is not named", calls(), Writes),
+        ("three calls with nothing or one node between them", close, All),
+        ("two calls that only count there", counts, All),
         ("a call with something else in between", gap, All),
         (
             "a result that waits there for long",
@@ -143,6 +159,7 @@ fn scratch_memory() {
         machine.scratch[5] = true;
         machine.naming.fill(naming);
         let recovered = observe_on(&mut machine, Limits::default());
+        assert!(!machine.endless, "{name}");
         told += &tell(name, false, &machine, &recovered);
         for private in &recovered.private {
             let nodes: Vec<_> = private.nodes.iter().map(|node| node.index()).collect();

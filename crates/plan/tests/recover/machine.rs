@@ -35,6 +35,8 @@ pub enum Kernel {
     Clear { write: usize },
     /// Gives nothing of use unless the first half of a block is clear, and leaves it so.
     Counted { read: usize, counter: usize, write: usize },
+    /// Never ends unless the first half of a block is clear, and counts there to the same number every time.
+    Counting { read: usize, counter: usize, write: usize },
     /// Never ends if the first half of a block is clear.
     Waiting { read: usize, flag: usize, write: usize },
     /// The same bytes, whatever happens.
@@ -82,6 +84,10 @@ impl Kernel {
             | Kernel::Waiting { read, flag: other, write } => {
                 (vec![(read, 0..BYTES), (other, half(false))], whole(vec![write]))
             }
+            Kernel::Counting { read, counter, write } => (
+                vec![(read, 0..BYTES), (counter, half(false))],
+                vec![(counter, half(false)), (write, 0..BYTES)],
+            ),
             Kernel::Clear { write } => (vec![], vec![(write, half(false))]),
             Kernel::Constant { write } | Kernel::Random { write } => (vec![], whole(vec![write])),
             Kernel::Silent { read } => (whole(vec![read]), vec![]),
@@ -218,6 +224,13 @@ impl Machine {
                 let counter = &self.memory[self.places(node, counter).0][..BYTES / 2];
                 let is_clear = counter.iter().all(|&byte| byte == 0);
                 put(self, write, if is_clear { spread(seed) } else { vec![0; BYTES] });
+            }
+            Kernel::Counting { read, counter, write } => {
+                let seed = of(self, &[read]);
+                let (from, to) = self.places(node, counter);
+                self.endless |= self.memory[from][..BYTES / 2].iter().any(|&byte| byte != 0);
+                self.memory[to][..BYTES / 2].fill(9);
+                put(self, write, spread(seed));
             }
             Kernel::Waiting { read, flag, write } => {
                 let seed = of(self, &[read]);

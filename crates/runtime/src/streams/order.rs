@@ -79,6 +79,17 @@ impl Order {
         })
     }
 
+    /// The last write of a slice and the reads since, and which of them writes.
+    pub fn last_uses(
+        &self,
+        slice: Slice,
+    ) -> impl Iterator<Item = ((PooledStreamId, Position), bool)> + '_ {
+        self.slices.get(&slice).into_iter().flat_map(|last| {
+            let reads = last.reads.iter().map(|read| (*read, false));
+            last.write.iter().map(|write| (*write, true)).chain(reads)
+        })
+    }
+
     /// The streams of these places that `on` is not behind yet, in order of their numbers.
     pub fn open(
         &self,

@@ -268,6 +268,9 @@ impl<B: Backend> Core<B> {
 
     /// Handles or graphs are gone: taints of these buffers, where nothing can reach them any more, go too.
     pub fn forget_taints(&mut self, of: impl IntoIterator<Item = BufferKey>) {
+        if self.taints.len() == 0 {
+            return; // what a graph's end costs does not grow with the number of graphs
+        }
         for key in of {
             if !self.reachable(key) {
                 self.taints.forget(key);
@@ -470,10 +473,7 @@ impl<B: Backend> Core<B> {
         let key = GraphKey(self.next_key());
         let token = Arc::new(GraphToken::new(key, &self.returns, &recorded.slots));
         let (touch, holders) = (Arc::new(recorded.touch()), Arc::downgrade(&token));
-        let slices = &touch.slices;
-        let before = self.order.before(slices).chain(self.launches.before(slices));
-        let before: Vec<_> = before.collect();
-        self.launches.seal(key, slices, before.into_iter());
+        self.launches.seal(key, &touch.slices, &self.order);
         self.graphs.insert(key, Sealed { exec, recorded, touch, holders, held });
         token
     }
@@ -487,7 +487,7 @@ impl<B: Backend> Core<B> {
     /// Nobody launches this graph any more.
     pub fn retire(&mut self, key: GraphKey) {
         let Some(sealed) = self.graphs.remove(&key) else { return };
-        if let Some(((on, at), slices)) = self.launches.destroy(key) {
+        for ((on, at), slices) in self.launches.destroy(key) {
             self.order.note_late(on, at, &slices);
         }
         for &page in &sealed.recorded.pages {

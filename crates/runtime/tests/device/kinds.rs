@@ -19,6 +19,7 @@ in_every_mode!(
     a_graph_inside_is_run_and_recorded_as_one_operation,
     a_conditional_decides_anew_in_each_replay,
     the_same_work_on_other_buffers_is_not_prepared_again_where_it_lies_the_same,
+    case_39_what_is_made_ready_for_eager_work_is_bounded,
     an_operation_given_one_buffer_twice_reads_it_twice,
 );
 
@@ -231,4 +232,22 @@ fn an_operation_given_one_buffer_twice_reads_it_twice<B: Backend>(device: Device
     let z = filled(&stream, "z", 5.0);
     stream.submit(&op.on(&[z.clone(), z.clone(), y.clone()]).unwrap()).unwrap();
     assert_eq!(value(&stream, &y), 10.0);
+}
+
+fn case_39_what_is_made_ready_for_eager_work_is_bounded<B: Backend>(
+    device: Device<B>,
+    trace: Shared,
+) {
+    let stream = device.stream_of(id(OWNER));
+    let x = filled(&stream, "x", 1.0);
+    let results: Vec<_> = (0..2500).map(|_| stream.alloc("y", 16).unwrap()).collect();
+    let op = plus("y", &x, &results[0], 1.0);
+    let mut most = 0;
+    for y in &results {
+        stream.submit(&op.on(&[x.clone(), y.clone()]).unwrap()).unwrap();
+        most = most.max(trace.lock().unwrap().prepared);
+    }
+    assert!(results.iter().step_by(99).all(|y| value(&stream, y) == 2.0));
+    // 1024 at most, and those that have just made way for others, which the next call takes back.
+    assert!((1024..1024 + 512).contains(&most), "{most} of 2500 are kept");
 }

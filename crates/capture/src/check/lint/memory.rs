@@ -44,8 +44,9 @@ impl Lint<'_> {
         self.warn("W6", title, at, "every launch after this uses freed memory", chain, vec![help]);
     }
 
-    pub(super) fn allocate(&mut self, call: &Call) {
+    pub(super) fn allocate(&mut self, at: CallIndex, call: &Call) {
         if let Some(memory) = call.memory {
+            self.allocated.insert(memory, at);
             // The name stands for other memory from here on.
             self.freed.remove(&memory);
             self.users.remove(&memory);
@@ -66,6 +67,12 @@ impl Lint<'_> {
                 let name = self.memory(*memory);
                 chain.push(Span::new(self.script, *node, format!("this node uses {name}")));
                 chain.push(Span::new(self.script, *at, format!("{name} is freed here")));
+                if let Some(anew) = self.allocated.get(memory).filter(|anew| *anew > at) {
+                    let label = format!(
+                        "{name} is other memory from here on; the node keeps the old address"
+                    );
+                    chain.push(Span::new(self.script, *anew, label));
+                }
             }
             let title = format!("`{words}` launches a graph that uses freed memory");
             let help =
