@@ -218,6 +218,7 @@ mod tests {
         }
         assert_eq!(open().unwrap().matches("deep").count(), 32);
     }
+
     #[test]
     fn ranges_without_end_take_no_memory_without_end() {
         const RANGES: usize = 3 * MOST;
