@@ -54,8 +54,8 @@ impl Colour {
 
 pub fn run(args: &Args) -> Result<Answer> {
     input::keep([args.script.as_path()], args.graph.as_deref())?;
-    let name = args.script.display().to_string();
-    let bytes = input::bytes(&args.script).with_context(|| format!("cannot read {name}"))?;
+    let name = input::shown(&args.script);
+    let bytes = input::bytes(&args.script)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();

@@ -55,12 +55,12 @@ pub fn run(args: &Args) -> Result<Answer> {
     let mut unread = 0;
     let mut reports = Vec::new();
     for file in files {
-        let name = file.display().to_string();
+        let name = input::shown(file);
         let tally = match tally(file) {
             Ok(tally) => tally,
             Err(error) => {
                 unread += 1;
-                let error = harmless(&format!("{name}: {error:#}"));
+                let error = harmless(&format!("{error:#}"));
                 writeln!(io::stderr(), "error: {error}")?;
                 reports.push(json!({ "file": name, "error": error }));
                 continue;
@@ -96,5 +96,5 @@ pub fn run(args: &Args) -> Result<Answer> {
 }
 
 fn tally(file: &Path) -> Result<Tally> {
-    Ok(conformance(&input::bytes(file).context("cannot be read")?)?)
+    conformance(&input::bytes(file)?).with_context(|| input::shown(file))
 }

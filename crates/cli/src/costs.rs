@@ -43,13 +43,12 @@ pub enum Source {
 impl Source {
     /// Reads either kind of file, plain or gzip.
     pub fn read(path: &Path, graph: &ComputeGraph) -> Result<Self> {
-        let bytes =
-            input::bytes(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = input::bytes(path)?;
         if !is_own(&bytes) {
             return Ok(Self::Trace(Trace::new(&bytes, path, graph)?));
         }
         let costs = parse(&bytes, graph)
-            .with_context(|| format!("{} has no costs for it", path.display()))?;
+            .with_context(|| format!("{} has no costs for it", input::shown(path)))?;
         Ok(Self::Measured { name: title(path), costs })
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use phonograph::capture::check::{Traced, check_trace};
 use phonograph::report::text::count;
 use phonograph::trace::CuResult;
@@ -28,7 +28,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Answer> {
     let name = input::shown(&args.file);
-    let bytes = input::bytes(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let bytes = input::bytes(&args.file)?;
     let mut trace = Trace::read(&bytes).map_err(|error| anyhow!("{name}: {error}"))?;
     crate::sites::shorten_kernels(&mut trace);
     let traced = check_trace(&trace);

@@ -23,8 +23,7 @@ pub fn shown(path: &Path) -> String {
 
 /// Reads a graph file; `-` is standard input.
 pub fn graph(path: &Path) -> Result<ComputeGraph> {
-    let bytes = bytes(path).with_context(|| format!("cannot read {}", shown(path)))?;
-    parse(&bytes).with_context(|| format!("{} is no graph", shown(path)))
+    parse(&bytes(path)?).with_context(|| format!("{} is no graph", shown(path)))
 }
 
 /// Refuses an output that is one of these files: writing it would destroy what somebody meant to keep.
@@ -39,8 +38,12 @@ pub fn keep<'a>(files: impl IntoIterator<Item = &'a Path>, output: Option<&Path>
     Ok(())
 }
 
-/// The bytes of a file, decompressed.
+/// The bytes of a file, decompressed; `-` is standard input.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
+    read(path).with_context(|| format!("cannot read {}", shown(path)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
     let mut file: Box<dyn Read> = if is_stdin(path) {
         Box::new(io::stdin().lock())
     } else {

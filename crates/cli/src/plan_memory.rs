@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use phonograph::plan::memory::{Budget, NamedLifetimes, from_csv, place, prove};
 use phonograph::report::text::count;
 use serde_json::{Map, Value, json};
@@ -36,8 +36,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 pub fn run(args: &Args) -> Result<Answer> {
     let path = &args.file;
-    let bytes =
-        input::bytes(path).with_context(|| format!("cannot read {}", input::shown(path)))?;
+    let bytes = input::bytes(path)?;
     let NamedLifetimes { ids, lifetimes } =
         from_csv(&bytes).map_err(|error| anyhow::anyhow!("{}:{error}", input::shown(path)))?;
     let start = Instant::now();

@@ -66,7 +66,8 @@ pub fn record(folder: &Path, files: &[PathBuf], seeds: &[u64], count: u64) -> Re
     let mut all = Vec::new();
     for file in files {
         let read = || -> Result<Recording> { Ok(Recording::parse(&input::bytes(file)?)?) };
-        let recording = read().with_context(|| format!("{} cannot be asked", file.display()))?;
+        let recording =
+            read().with_context(|| format!("{} cannot be asked", input::shown(file)))?;
         let title = title(file);
         let name = title.strip_suffix(".gz").unwrap_or(&title).to_owned();
         ensure!(

@@ -151,8 +151,7 @@ fn report(file: &Path) -> Result<()> {
         )?;
     }
     for file in files {
-        let bytes =
-            input::bytes(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let bytes = input::bytes(&file)?;
         match Trace::read(&bytes) {
             Ok(trace) => writeln!(out, "\n{}: {}", file.display(), summary(&trace))?,
             Err(error) => writeln!(out, "\n{}: {error}", file.display())?,

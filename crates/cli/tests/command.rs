@@ -446,6 +446,7 @@ fn bad_input_is_named_and_answered_with_2() {
         ),
         (phonograph(&["run", foreign]), &["n0", "of which the file has only the name"]),
         (on_stdin(b"", "show", &[]), &["standard input is no graph: it is empty"]),
+        (on_stdin(b"kernel main\n", "check", &[]), &["standard input:1:8: stream `main` is not"]),
         (phonograph(&["run", foreign, "--replays", "0"]), &["invalid value '0'"]),
         (phonograph(&["run", foreign, "--backend", "vulkan"]), &["invalid value 'vulkan'"]),
         (phonograph(&["show", "--svg", "--dot", foreign]), &["cannot be used with"]),

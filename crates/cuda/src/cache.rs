@@ -19,7 +19,7 @@ const MAGIC: &[u8; 8] = b"phonoCU1";
 const MAX_FILE: u64 = 256 << 20;
 
 /// A folder of compiled code.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct KernelCache {
     folder: Option<PathBuf>,
 }
@@ -32,11 +32,6 @@ impl KernelCache {
         let caches = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let caches = caches.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cache")));
         Self { folder: own.or_else(|| Some(caches?.join("phonograph").join("cuda"))) }
-    }
-
-    /// This folder; it is made when the first code is kept.
-    pub fn at(folder: &Path) -> Self {
-        Self { folder: Some(folder.to_owned()) }
     }
 
     /// The cubin of a program: from the folder, or compiled and kept there.
@@ -133,7 +128,7 @@ mod tests {
             Err(error) => return eprintln!("skipped: {error}"),
         };
         let folder = tempfile::tempdir().unwrap();
-        let cache = KernelCache::at(folder.path());
+        let cache = KernelCache { folder: Some(folder.path().to_owned()) };
         let source = "extern \"C\" __global__ void k(int *p) { *p = 1; }";
         let mut program = Program { name: "test", source, capability: (8, 0) };
         let first = cache.compile(nvrtc, &program).unwrap();

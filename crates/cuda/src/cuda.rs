@@ -109,12 +109,6 @@ impl Cuda {
         })
     }
 
-    /// Keeps compiled kernels in this cache instead of the user's.
-    pub fn with_cache(mut self, cache: KernelCache) -> Self {
-        self.kernels.cache = cache;
-        self
-    }
-
     /// Has matrix products computed by generated kernels even where there is cuBLAS. [`Exec::products`] says what computes
     /// each.
     pub fn without_cublas(mut self) -> Self {

@@ -7,13 +7,12 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec, CUgraphNode,
-};
-use phonograph_graph::{Buffer, BufferId, DType, EventId, NodeId, Scalar, SlotId};
+use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphNode};
+use phonograph_graph::{Buffer, BufferId, EventId, NodeId, Scalar, SlotId};
 use phonograph_kernels::cuda::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::KernelError;
 use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
+use phonograph_runtime::refused::{SlotExtent, check_value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -32,6 +31,7 @@ use crate::order::{self, Turn, Uses};
 use crate::profile::Split;
 use crate::spares::{Origin, Spare, Spares};
 use crate::stream::{Event, Stream};
+use crate::transfer::Transfer;
 
 /// How much memory bound away is kept before a launch waits for those before it.
 const MAX_RETIRED: usize = 64;
@@ -89,10 +89,7 @@ pub(crate) struct Op {
 
 pub(crate) enum Work {
     Kernel(Launch),
-    /// A copy, and the context that it runs in.
-    Copy(CUDA_MEMCPY3D, CUcontext),
-    /// A fill, and the context that it runs in.
-    Fill(CUDA_MEMSET_NODE_PARAMS, CUcontext),
+    Transfer(Transfer),
 }
 
 /// Where the address of a buffer goes.
@@ -109,8 +106,7 @@ pub(crate) enum Use {
 
 /// A pointer slot: what is bound, and every place of its address.
 pub(crate) struct PointerSlot {
-    pub bytes: u64,
-    pub align: u64,
+    pub extent: SlotExtent,
     pub on_host: bool,
     /// Where its memory lies, unless that is the host's.
     pub device: Device,
@@ -123,11 +119,16 @@ pub(crate) struct PointerSlot {
 }
 
 pub(crate) struct ScalarSlot {
-    pub dtype: DType,
     pub value: Scalar,
     pub uses: Vec<(OpId, usize)>,
     /// Where generated kernels read it.
     pub word: Option<WordId>,
+}
+
+impl ScalarSlot {
+    pub fn new(value: Scalar) -> Self {
+        Self { value, uses: Vec::new(), word: None }
+    }
 }
 
 /// A graph made ready to replay on a [`Cuda`](crate::Cuda). Keeps alive all that it touches.
@@ -262,10 +263,7 @@ impl Exec {
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        let (expected, given) = (known.dtype, value.dtype());
-        if expected != given {
-            return Err(SetError::Type { slot, expected, given });
-        }
+        check_value(slot, known.value, value)?;
         if known.value.to_bits() == value.to_bits() {
             return Ok(());
         }
@@ -289,23 +287,14 @@ impl Exec {
     pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), SetError> {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
-        let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
-        let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
+        let taken = bound.chain(&self.memory).map(|(&id, memory)| (id, memory.span()));
+        let slot = self.pointer_slots.get(&buffer).ok_or(SetError::NotASlot(buffer))?;
         let there = slot.on_host || memory.device().is(&slot.device);
         if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host || !there {
             return Err(SetError::OtherDevice);
         }
-        if let Some(other) = clash {
-            return Err(SetError::Overlap { buffer, other });
-        }
-        let (needed, given) = (slot.bytes, memory.bytes());
-        if given < needed {
-            return Err(SetError::TooSmall { buffer, needed, given });
-        }
-        if !memory.address().is_multiple_of(slot.align) {
-            return Err(SetError::Misaligned { buffer, align: slot.align });
-        }
+        slot.extent.check(memory.span(), taken)?;
+        let slot = self.pointer_slots.get_mut(&buffer).expect("it is there");
         self.adopted.bind(buffer, memory);
         // A replay that still runs uses what was bound before.
         self.retired.extend(slot.bound.replace(memory.clone()));
@@ -330,15 +319,17 @@ impl Exec {
                 (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
                     launch.values.set(index, address + offset);
                 }
-                (Work::Copy(copy, _), Use::Source(_, offset)) => {
+                (Work::Transfer(Transfer::Copy(copy, _)), Use::Source(_, offset)) => {
                     copy.srcDevice = address + offset;
                     copy.srcHost = (address + offset) as usize as *const _;
                 }
-                (Work::Copy(copy, _), Use::Destination(_, offset)) => {
+                (Work::Transfer(Transfer::Copy(copy, _)), Use::Destination(_, offset)) => {
                     copy.dstDevice = address + offset;
                     copy.dstHost = (address + offset) as usize as *mut _;
                 }
-                (Work::Fill(fill, _), Use::Filled(_, offset)) => fill.dst = address + offset,
+                (Work::Transfer(Transfer::Fill(fill, _)), Use::Filled(_, offset)) => {
+                    fill.dst = address + offset;
+                }
                 _ => unreachable!("lowering notes uses with the operation they are of"),
             }
         }
@@ -397,12 +388,7 @@ impl Exec {
                         let params = launch.params(&mut pointers);
                         call!(cuGraphExecKernelNodeSetParams_v2(executable, op.node, &params))
                     }
-                    Work::Copy(copy, context) => {
-                        call!(cuGraphExecMemcpyNodeSetParams(executable, op.node, copy, *context))
-                    }
-                    Work::Fill(fill, context) => {
-                        call!(cuGraphExecMemsetNodeSetParams(executable, op.node, fill, *context))
-                    }
+                    Work::Transfer(transfer) => transfer.set(executable, op.node),
                 }
             }?;
             op.changed = false;

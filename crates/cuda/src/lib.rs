@@ -55,14 +55,15 @@ pub mod record;
 mod spares;
 mod spin;
 mod stream;
+mod stream_capture;
 #[cfg(test)]
 mod stub;
 mod symbols;
+mod transfer;
 
 pub use adopted::{AdoptError, Identity, StaleMemory};
 pub use backend::{CudaBackend, CudaExec, CudaOperation, CudaRecording, RawGraph};
 pub use bindings::{Bindings, InstantiateError};
-pub use cache::KernelCache;
 pub use cublas::{Cublas, CublasError};
 pub use cuda::{CompileError, Cuda};
 /// The bindings that raw handles are of.

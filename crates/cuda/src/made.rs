@@ -7,16 +7,15 @@
 //! kinds of nodes, and edges with their order and data have to be the same. O(nodes + edges + words).
 
 use std::hash::{Hash, Hasher};
-use std::ptr;
+use std::mem;
 
-use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUfunction, CUgraphEdgeData, CUgraphNode,
-};
+use cudarc::driver::sys::{CUfunction, CUgraphEdgeData, CUgraphNode};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHasher};
 
 use crate::error::{DriverError, call};
 use crate::graph::{Dependencies, Executable, Graph};
 use crate::launch::{Launch, Params, Pointers};
+use crate::transfer::Transfer;
 
 /// The nodes of a graph in the order of making.
 #[derive(Default)]
@@ -28,8 +27,7 @@ pub(crate) struct Made {
     /// The words of kernels' parameters, of one node after the other, and where each parameter of a node begins.
     words: Vec<u64>,
     starts: Vec<u32>,
-    copies: Vec<(CUDA_MEMCPY3D, CUcontext)>,
-    fills: Vec<(CUDA_MEMSET_NODE_PARAMS, CUcontext)>,
+    transfers: Vec<Transfer>,
     /// Of what has to be the same.
     hasher: FxHasher,
     /// Whether there is something that is not known here.
@@ -51,8 +49,7 @@ struct Node {
 
 enum Work {
     Kernel(Kernel),
-    Copy(u32),
-    Fill(u32),
+    Transfer(u32),
     Empty,
 }
 
@@ -101,32 +98,15 @@ impl Made {
         self.add(handle, after, Work::Kernel(kernel), changes);
     }
 
-    pub fn copy(
-        &mut self,
-        handle: CUgraphNode,
-        after: &Dependencies,
-        copy: (CUDA_MEMCPY3D, CUcontext),
-    ) {
-        let at = self.copies.len() as u32;
-        self.copies.push(copy);
-        1u8.hash(&mut self.hasher);
-        self.add(handle, after, Work::Copy(at), true);
-    }
-
-    pub fn fill(
-        &mut self,
-        handle: CUgraphNode,
-        after: &Dependencies,
-        fill: (CUDA_MEMSET_NODE_PARAMS, CUcontext),
-    ) {
-        let at = self.fills.len() as u32;
-        self.fills.push(fill);
-        2u8.hash(&mut self.hasher);
-        self.add(handle, after, Work::Fill(at), true);
+    pub fn transfer(&mut self, handle: CUgraphNode, after: &Dependencies, transfer: Transfer) {
+        let at = self.transfers.len() as u32;
+        self.transfers.push(transfer);
+        mem::discriminant(&transfer).hash(&mut self.hasher);
+        self.add(handle, after, Work::Transfer(at), true);
     }
 
     pub fn empty(&mut self, handle: CUgraphNode, after: &Dependencies) {
-        3u8.hash(&mut self.hasher);
+        u8::MAX.hash(&mut self.hasher);
         self.add(handle, after, Work::Empty, false);
     }
 
@@ -177,13 +157,9 @@ impl Made {
                     (Work::Kernel(a), Work::Kernel(b)) => {
                         (a.function, a.words, a.starts) == (b.function, b.words, b.starts)
                     }
-                    (Work::Copy(a), Work::Copy(b)) => {
-                        shape_of_copy(&self.copies[*a as usize])
-                            == shape_of_copy(&other.copies[*b as usize])
-                    }
-                    (Work::Fill(a), Work::Fill(b)) => {
-                        shape_of_fill(&self.fills[*a as usize])
-                            == shape_of_fill(&other.fills[*b as usize])
+                    (Work::Transfer(a), Work::Transfer(b)) => {
+                        let (a, b) = (self.transfers[*a as usize], other.transfers[*b as usize]);
+                        a.shape() == b.shape()
                     }
                     (Work::Empty, Work::Empty) => true,
                     _ => false,
@@ -236,14 +212,7 @@ impl Made {
                         let params = params.of_driver(&mut pointers);
                         call!(cuGraphExecKernelNodeSetParams_v2(exec, node, &params))?;
                     }
-                    Work::Copy(at) => {
-                        let (copy, context) = &self.copies[*at as usize];
-                        call!(cuGraphExecMemcpyNodeSetParams(exec, node, copy, *context))?;
-                    }
-                    Work::Fill(at) => {
-                        let (fill, context) = &self.fills[*at as usize];
-                        call!(cuGraphExecMemsetNodeSetParams(exec, node, fill, *context))?;
-                    }
+                    Work::Transfer(at) => self.transfers[*at as usize].set(exec, node)?,
                     Work::Empty => {}
                 }
             }
@@ -252,7 +221,7 @@ impl Made {
             new.handle = old.handle;
         }
         let nodes = other.nodes.iter().map(|node| node.handle).collect();
-        Ok(Renamed { places: std::mem::take(&mut self.places), nodes })
+        Ok(Renamed { places: mem::take(&mut self.places), nodes })
     }
 }
 
@@ -281,21 +250,4 @@ fn append<T: Copy>(all: &mut Vec<T>, run: &[T]) -> (u32, u32) {
 
 fn part<T>(all: &[T], (start, end): (u32, u32)) -> &[T] {
     &all[start as usize..end as usize]
-}
-
-/// All of a copy but its addresses.
-fn shape_of_copy(copy: &(CUDA_MEMCPY3D, CUcontext)) -> (CUDA_MEMCPY3D, CUcontext) {
-    let (mut copy, context) = *copy;
-    (copy.srcDevice, copy.dstDevice) = (0, 0);
-    (copy.srcHost, copy.dstHost) = (ptr::null(), ptr::null_mut());
-    (copy, context)
-}
-
-/// All of a fill but its address and its value.
-fn shape_of_fill(
-    fill: &(CUDA_MEMSET_NODE_PARAMS, CUcontext),
-) -> (CUDA_MEMSET_NODE_PARAMS, CUcontext) {
-    let (mut fill, context) = *fill;
-    (fill.dst, fill.value) = (0, 0);
-    (fill, context)
 }

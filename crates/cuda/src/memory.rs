@@ -272,19 +272,12 @@ impl Memory {
 
     /// Whether both handles are of the same memory.
     pub fn same_as(&self, other: &Memory) -> bool {
-        self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
+        self.span() == other.span()
     }
 
-    /// Where it lies. Addresses tell, so all memory is of one space.
+    /// Where it lies. Addresses tell, since those of all devices and of page-locked memory are apart, so all is of one space.
     pub(crate) fn span(&self) -> Span {
         Span { space: 0, start: self.address(), bytes: self.bytes }
-    }
-
-    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one. Addresses tell, since those of all
-    /// devices and of page-locked memory are apart.
-    pub(crate) fn overlaps(&self, other: &Memory) -> bool {
-        let end = |memory: &Memory| memory.address().saturating_add(memory.bytes.max(1));
-        self.address() < end(other) && other.address() < end(self)
     }
 
     /// Not a user of the memory, but a way to find it while there are some.

@@ -83,8 +83,8 @@ impl Stream {
     /// Orders what is issued from now on after what the event stands for.
     pub fn wait(&self, event: &Event) -> Result<(), DriverError> {
         let _current = self.0.device.enter()?;
-        // SAFETY: both handles live; 0 is the only plain flag.
-        unsafe { call!(cuStreamWaitEvent(self.0.handle, event.0.handle, 0)) }
+        // SAFETY: both live.
+        unsafe { event.wait_raw(self.0.handle) }
     }
 }
 
@@ -151,26 +151,20 @@ impl Event {
     /// Makes it stand for everything issued to the stream so far.
     pub fn record(&self, stream: &Stream) -> Result<(), DriverError> {
         let _current = self.0.device.enter()?;
-        // SAFETY: both handles live.
-        unsafe { call!(cuEventRecord(self.0.handle, stream.0.handle)) }
+        // SAFETY: both live.
+        unsafe { self.record_raw(stream.0.handle) }
     }
 
-    /// Makes it stand for everything issued so far to a stream of somebody else's.
-    ///
     /// # Safety
-    /// The handle is that of a stream of the event's context that lives.
-    pub(crate) unsafe fn record_raw(&self, stream: CUstream) -> Result<(), DriverError> {
-        let _current = self.0.device.enter()?;
+    /// The handle is that of a stream of the event's context that lives, and a context is current.
+    unsafe fn record_raw(&self, stream: CUstream) -> Result<(), DriverError> {
         // SAFETY: the caller's promise.
         unsafe { call!(cuEventRecord(self.0.handle, stream)) }
     }
 
-    /// Orders what is issued from now on to a stream of somebody else's after what this stands for.
-    ///
     /// # Safety
-    /// As for [`record_raw`](Self::record_raw).
-    pub(crate) unsafe fn wait_raw(&self, stream: CUstream) -> Result<(), DriverError> {
-        let _current = self.0.device.enter()?;
+    /// As for [`record_raw`](Self::record_raw), but the context may be another.
+    unsafe fn wait_raw(&self, stream: CUstream) -> Result<(), DriverError> {
         // SAFETY: the caller's promise; 0 is the only plain flag.
         unsafe { call!(cuStreamWaitEvent(stream, self.0.handle, 0)) }
     }
@@ -181,6 +175,24 @@ impl Event {
         let _relaxed = relaxed()?;
         // SAFETY: the event lives.
         unsafe { call!(cuEventSynchronize(self.0.handle)) }
+    }
+}
+
+/// What is issued to `later` from now on comes after what has been issued to `earlier` so far.
+///
+/// # Safety
+/// The handles are those of streams of the device's context that live.
+pub(crate) unsafe fn order(
+    device: &Device,
+    earlier: CUstream,
+    later: CUstream,
+) -> Result<(), DriverError> {
+    let event = Event::new(device)?;
+    let _current = device.enter()?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        event.record_raw(earlier)?;
+        event.wait_raw(later)
     }
 }
 

@@ -148,11 +148,6 @@ impl ComputeGraph {
         &self.parts.predecessors
     }
 
-    /// The outgoing adjacency, for algorithms over the whole graph.
-    pub fn successor_lists(&self) -> &Adjacency {
-        &self.parts.successors
-    }
-
     /// A topological order; creation order wherever that is one.
     pub fn topological_order(&self) -> &[NodeId] {
         &self.parts.order

@@ -26,6 +26,7 @@ mod nn;
 mod ops;
 mod optim;
 mod random;
+mod space;
 pub mod wgsl;
 
 pub use nn::{CrossEntropy, LayerNorm, LayerNormGrads, LinearGrads};

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod passes;
 mod plan;
 mod precedence;
+pub mod random;
 pub mod recover;
 pub mod simulate;
 mod step;

@@ -183,12 +183,6 @@ impl PlanStep {
         }
     }
 
-    /// A call of the host function registered as `function`.
-    pub fn host_callback(function: &str, stream: StreamId) -> Self {
-        let host = HostNode { function: function.into(), effects: Default::default() };
-        PlanStep::HostCallback { node: None, host, stream }
-    }
-
     /// A barrier.
     pub const fn barrier(stream: StreamId) -> Self {
         PlanStep::Barrier { node: None, stream }

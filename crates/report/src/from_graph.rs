@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use phonograph_graph as ir;
 use phonograph_graph::{
     Access, Arg, BufferRole, ComputeGraph, Condition, Dim3, EdgeData, Effects, KernelConfig,
-    KernelRef, NodeId, NodeKind, Pitched, Region, Schedule, Step, Target, View,
+    KernelRef, NodeId, NodeKind, Pitched, Region, Schedule, Step, Target,
 };
 
 use crate::picture::{
@@ -215,7 +215,7 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         NodeKind::Kernel(kernel) => {
             let named = matches!(kernel.kernel, KernelRef::Named(_));
             // The launch of a generated kernel is the backend's choice; its shape says more.
-            let line = match kernel.args.iter().rev().find_map(view) {
+            let line = match kernel.args.iter().rev().find_map(Arg::view) {
                 Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
                 _ => launch(&kernel.config),
             };
@@ -340,13 +340,6 @@ fn effects(graph: &ComputeGraph, id: NodeId) -> String {
         words.push("none".to_owned());
     }
     words.join(", ") + &seen
-}
-
-fn view(arg: &Arg) -> Option<View> {
-    match arg {
-        Arg::View(view, _) => Some(*view),
-        _ => None,
-    }
 }
 
 fn argument(graph: &ComputeGraph, arg: &Arg) -> String {

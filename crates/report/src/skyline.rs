@@ -204,126 +204,182 @@ pub(crate) fn draw(skyline: &Skyline) -> Result<Fragment, SkylineError> {
 }
 
 fn draw_pool(out: &mut String, pool: &Pool) {
-    let unit_x = PLOT.width / pool.order.len().max(1) as f64;
-    let unit_y = PLOT.height / pool.bytes.max(1) as f64;
-    let top = 30.0;
-    let bottom = top + PLOT.height;
-    let height_of = |n: u64| bottom - n as f64 * unit_y;
-    let mut heading = format!("{}: {}", elide(&pool.name, 60), bytes(pool.bytes));
-    if let Some((bound, why)) = &pool.bound {
-        write!(heading, ", at least {} ({})", bytes(*bound), elide(why, 60))
-            .expect("a String takes all");
+    let chart = Chart {
+        pool,
+        unit_x: PLOT.width / pool.order.len().max(1) as f64,
+        unit_y: PLOT.height / pool.bytes.max(1) as f64,
+    };
+    chart.heading(out);
+    chart.grid(out);
+    let left_out = chart.blocks(out);
+    chart.in_use(out);
+    chart.levels(out);
+    chart.note(out, left_out);
+}
+
+/// Below the heading.
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = TOP + PLOT.height;
+
+/// A pool and its scales.
+struct Chart<'a> {
+    pool: &'a Pool,
+    /// Of a moment.
+    unit_x: f64,
+    /// Of a byte.
+    unit_y: f64,
+}
+
+/// Blocks that are not drawn: those too thin to be told from a neighbour, and those beyond the limit.
+struct LeftOut {
+    merged: usize,
+    hidden: usize,
+}
+
+impl Chart<'_> {
+    fn height_of(&self, bytes: u64) -> f64 {
+        BOTTOM - bytes as f64 * self.unit_y
     }
-    write!(heading, ", {} if nothing were shared", bytes(pool.unshared))
-        .expect("a String takes all");
-    text(out, "f", 0.0, 14.0, &heading);
-    for quarter in 0..=4u64 {
-        let mark = (u128::from(pool.bytes) * u128::from(quarter) / 4) as u64;
-        let y = height_of(mark);
-        out.push_str(&format!(
-            "<path class=\"grid\" d=\"M{} {}H{}\"/>",
-            num(NAMES),
-            num(y),
-            num(NAMES + PLOT.width)
-        ));
-        let label = bytes(mark);
-        text(out, "s", NAMES - 8.0 - columns(&label) as f64 * 6.6, y + 4.0, &label);
-    }
-    // What lies in the same pixels, where there is too much of it.
-    let crowded = pool.blocks.len() > MAX_BLOCKS;
-    let mut seen: FxHashSet<[i64; 3]> = FxHashSet::default();
-    let (mut drawn, mut merged, mut hidden) = (0, 0, 0);
-    for (b, block) in pool.blocks.iter().enumerate() {
-        let x = NAMES + f64::from(block.first.0) * unit_x;
-        let width = (f64::from(block.last.0 - block.first.0) + 1.0) * unit_x;
-        let height = block.bytes as f64 * unit_y;
-        let y = height_of(block.offset) - height;
-        let place = [x, y, height].map(|at| at.round() as i64);
-        if crowded && width < 1.0 && !seen.insert(place) {
-            merged += 1;
-            continue;
-        }
-        if drawn == MAX_BLOCKS {
-            hidden += 1;
-            continue;
-        }
-        drawn += 1;
-        let tip = format!(
-            "{}\n{} at byte {}\nlives from moment {} to {}",
-            capped(&block.label),
-            bytes(block.bytes),
-            thousands(block.offset),
-            block.first,
-            block.last
-        );
-        let thin = if width < 2.0 { " thin" } else { "" };
-        out.push_str(&format!("<g class=\"sp bl{thin}\"><title>"));
-        escape(out, &tip);
-        out.push_str(&format!(
-            "</title><rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
-            style::lane_class(LaneIx(b as u32)),
-            num(x),
-            num(y),
-            num(width.max(0.5)),
-            num(height.max(0.5))
-        ));
-        let room = ((width - 6.0) / CHAR).max(0.0) as usize;
-        if room >= columns(&block.label).min(9) && height >= 11.0 {
-            let label = elide(&block.label, room.min(40));
-            text(out, "d", x + 3.0, y + height.min(16.0) / 2.0 + 4.0, &label);
-        }
-        out.push_str("</g>");
-    }
-    let mut line = String::new();
-    // Of moments that share half a pixel, the most: a line for each would fill the drawing.
-    let live = pool.live();
-    let together = ((0.5 / unit_x) as usize).max(1);
-    for (at, moments) in live.chunks(together).enumerate() {
-        let most = moments.iter().max().copied().unwrap_or(0);
-        let command = if at == 0 { 'M' } else { 'L' };
-        let first = (at * together) as f64;
-        let [x0, x1] = [first, first + moments.len() as f64].map(|x| num(NAMES + x * unit_x));
-        write!(line, "{command}{x0} {}H{x1}", num(height_of(most))).expect("a String takes all");
-    }
-    if !line.is_empty() {
-        // Where moments are narrow a heavy line would hide what it is about.
-        let width = num((unit_x / 6.0).clamp(0.7, 2.0));
-        out.push_str(&format!(
-            "<path class=\"e l-crit\" style=\"stroke-width:{width}\" d=\"{line}\"/>"
-        ));
-    }
-    let mut lines = vec![(pool.bytes, "l-red")];
-    lines.extend(pool.bound.iter().map(|(bound, _)| (*bound, "l-prog")));
-    for (level, class) in lines {
-        out.push_str(&format!(
-            "<path class=\"e {class}\" d=\"M{} {}H{}\"/>",
-            num(NAMES),
-            num(height_of(level)),
-            num(NAMES + PLOT.width)
-        ));
-    }
-    let mut x = NAMES + PLOT.width;
-    for (class, words) in [("l-crit", "bytes in use"), ("l-prog", "at least"), ("l-red", "pool")] {
-        if class == "l-prog" && pool.bound.is_none() {
-            continue;
-        }
-        x -= columns(words) as f64 * SANS_WIDTH + 52.0;
-        let y = bottom + 12.0;
-        out.push_str(&format!(
-            "<path class=\"m {class}\" d=\"M{0} {1}h24v2h-24z\"/>",
-            num(x),
-            num(y)
-        ));
-        text(out, "s", x + 30.0, y + 4.0, words);
-    }
-    let mut note = format!("{} in the order of issue", count(pool.order.len(), "moment"));
-    for (n, words) in
-        [(merged, "too thin to be told from a neighbour"), (hidden, "beyond the limit")]
-    {
-        if n > 0 {
-            write!(note, "; not drawn: {} {words}", count(n, "buffer"))
+
+    fn heading(&self, out: &mut String) {
+        let mut heading = format!("{}: {}", elide(&self.pool.name, 60), bytes(self.pool.bytes));
+        if let Some((bound, why)) = &self.pool.bound {
+            write!(heading, ", at least {} ({})", bytes(*bound), elide(why, 60))
                 .expect("a String takes all");
         }
+        write!(heading, ", {} if nothing were shared", bytes(self.pool.unshared))
+            .expect("a String takes all");
+        text(out, "f", 0.0, 14.0, &heading);
     }
-    text(out, "s", NAMES, bottom + 16.0, &note);
+
+    fn grid(&self, out: &mut String) {
+        for quarter in 0..=4u64 {
+            let mark = (u128::from(self.pool.bytes) * u128::from(quarter) / 4) as u64;
+            let y = self.height_of(mark);
+            out.push_str(&format!(
+                "<path class=\"grid\" d=\"M{} {}H{}\"/>",
+                num(NAMES),
+                num(y),
+                num(NAMES + PLOT.width)
+            ));
+            let label = bytes(mark);
+            text(out, "s", NAMES - 8.0 - columns(&label) as f64 * 6.6, y + 4.0, &label);
+        }
+    }
+
+    fn blocks(&self, out: &mut String) -> LeftOut {
+        // What lies in the same pixels, where there is too much of it.
+        let crowded = self.pool.blocks.len() > MAX_BLOCKS;
+        let mut seen: FxHashSet<[i64; 3]> = FxHashSet::default();
+        let (mut drawn, mut merged, mut hidden) = (0, 0, 0);
+        for (b, block) in self.pool.blocks.iter().enumerate() {
+            let x = NAMES + f64::from(block.first.0) * self.unit_x;
+            let width = (f64::from(block.last.0 - block.first.0) + 1.0) * self.unit_x;
+            let height = block.bytes as f64 * self.unit_y;
+            let y = self.height_of(block.offset) - height;
+            let place = [x, y, height].map(|at| at.round() as i64);
+            if crowded && width < 1.0 && !seen.insert(place) {
+                merged += 1;
+                continue;
+            }
+            if drawn == MAX_BLOCKS {
+                hidden += 1;
+                continue;
+            }
+            drawn += 1;
+            let tip = format!(
+                "{}\n{} at byte {}\nlives from moment {} to {}",
+                capped(&block.label),
+                bytes(block.bytes),
+                thousands(block.offset),
+                block.first,
+                block.last
+            );
+            let thin = if width < 2.0 { " thin" } else { "" };
+            out.push_str(&format!("<g class=\"sp bl{thin}\"><title>"));
+            escape(out, &tip);
+            out.push_str(&format!(
+                "</title><rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                style::lane_class(LaneIx(b as u32)),
+                num(x),
+                num(y),
+                num(width.max(0.5)),
+                num(height.max(0.5))
+            ));
+            let room = ((width - 6.0) / CHAR).max(0.0) as usize;
+            if room >= columns(&block.label).min(9) && height >= 11.0 {
+                let label = elide(&block.label, room.min(40));
+                text(out, "d", x + 3.0, y + height.min(16.0) / 2.0 + 4.0, &label);
+            }
+            out.push_str("</g>");
+        }
+        LeftOut { merged, hidden }
+    }
+
+    /// The bytes in use at each moment.
+    fn in_use(&self, out: &mut String) {
+        let mut line = String::new();
+        // Of moments that share half a pixel, the most: a line for each would fill the drawing.
+        let live = self.pool.live();
+        let together = ((0.5 / self.unit_x) as usize).max(1);
+        for (at, moments) in live.chunks(together).enumerate() {
+            let most = moments.iter().max().copied().unwrap_or(0);
+            let command = if at == 0 { 'M' } else { 'L' };
+            let first = (at * together) as f64;
+            let [x0, x1] =
+                [first, first + moments.len() as f64].map(|x| num(NAMES + x * self.unit_x));
+            write!(line, "{command}{x0} {}H{x1}", num(self.height_of(most)))
+                .expect("a String takes all");
+        }
+        if !line.is_empty() {
+            // Where moments are narrow a heavy line would hide what it is about.
+            let width = num((self.unit_x / 6.0).clamp(0.7, 2.0));
+            out.push_str(&format!(
+                "<path class=\"e l-crit\" style=\"stroke-width:{width}\" d=\"{line}\"/>"
+            ));
+        }
+    }
+
+    /// The size of the pool and the bound, and what the lines are.
+    fn levels(&self, out: &mut String) {
+        let mut lines = vec![(self.pool.bytes, "l-red")];
+        lines.extend(self.pool.bound.iter().map(|(bound, _)| (*bound, "l-prog")));
+        for (level, class) in lines {
+            out.push_str(&format!(
+                "<path class=\"e {class}\" d=\"M{} {}H{}\"/>",
+                num(NAMES),
+                num(self.height_of(level)),
+                num(NAMES + PLOT.width)
+            ));
+        }
+        let mut x = NAMES + PLOT.width;
+        for (class, words) in
+            [("l-crit", "bytes in use"), ("l-prog", "at least"), ("l-red", "pool")]
+        {
+            if class == "l-prog" && self.pool.bound.is_none() {
+                continue;
+            }
+            x -= columns(words) as f64 * SANS_WIDTH + 52.0;
+            let y = BOTTOM + 12.0;
+            out.push_str(&format!(
+                "<path class=\"m {class}\" d=\"M{0} {1}h24v2h-24z\"/>",
+                num(x),
+                num(y)
+            ));
+            text(out, "s", x + 30.0, y + 4.0, words);
+        }
+    }
+
+    fn note(&self, out: &mut String, LeftOut { merged, hidden }: LeftOut) {
+        let mut note = format!("{} in the order of issue", count(self.pool.order.len(), "moment"));
+        for (n, words) in
+            [(merged, "too thin to be told from a neighbour"), (hidden, "beyond the limit")]
+        {
+            if n > 0 {
+                write!(note, "; not drawn: {} {words}", count(n, "buffer"))
+                    .expect("a String takes all");
+            }
+        }
+        text(out, "s", NAMES, BOTTOM + 16.0, &note);
+    }
 }

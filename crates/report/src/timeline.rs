@@ -206,33 +206,12 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
         text(&mut body, "s", 0.0, y + 22.0, &words);
         body.push_str("</g>");
         for (r, row) in rows.iter().enumerate() {
+            let spans = row.iter().map(|s| &lane.spans[s.index()]);
+            let place = |at: u64| (at - first) as f64 * scale;
+            let pieces = pieces(spans, place, total > MAX_SPANS, used);
+            merged += row.len() - pieces.len();
             let top = y + ROW * r as f64;
-            let mut pieces: Vec<Piece> = Vec::with_capacity(row.len());
-            for &s in row {
-                let span = &lane.spans[s.index()];
-                used.classes.insert(span.class);
-                if span.critical {
-                    used.lines.insert(Line::Critical);
-                }
-                let x0 = (span.start - first) as f64 * scale;
-                let x1 = (span.end - first) as f64 * scale;
-                match pieces.last_mut() {
-                    Some(p)
-                        if total > MAX_SPANS
-                            && p.span.class == span.class
-                            && x0 - p.x1 < THIN
-                            && x1 - p.x0 < THIN =>
-                    {
-                        p.x1 = x1;
-                        p.count += 1;
-                        merged += 1;
-                    }
-                    _ => pieces.push(Piece { span, x0, x1, count: 1 }),
-                }
-            }
-            for piece in &pieces {
-                piece.draw(&mut body, top, first, timeline.unit);
-            }
+            pieces.iter().for_each(|piece| piece.draw(&mut body, top, first, timeline.unit));
         }
         y += height + LANE_GAP;
         dividers.push(y - LANE_GAP / 2.0);
@@ -292,6 +271,36 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
             height: y + 4.0,
         },
     })
+}
+
+/// What is drawn of a row: its spans, where it is crowded those of one class in the same pixel as one.
+fn pieces<'a>(
+    spans: impl Iterator<Item = &'a Span>,
+    place: impl Fn(u64) -> f64,
+    crowded: bool,
+    used: &mut Used,
+) -> Vec<Piece<'a>> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for span in spans {
+        used.classes.insert(span.class);
+        if span.critical {
+            used.lines.insert(Line::Critical);
+        }
+        let (x0, x1) = (place(span.start), place(span.end));
+        match pieces.last_mut() {
+            Some(p)
+                if crowded
+                    && p.span.class == span.class
+                    && x0 - p.x1 < THIN
+                    && x1 - p.x0 < THIN =>
+            {
+                p.x1 = x1;
+                p.count += 1;
+            }
+            _ => pieces.push(Piece { span, x0, x1, count: 1 }),
+        }
+    }
+    pieces
 }
 
 struct Piece<'a> {

@@ -1,5 +1,5 @@
 //! What every backend refuses, whatever a graph's nodes are: schedules that are not right, conflicting accesses without an order,
-//! memory that does not fit what it is bound to.
+//! memory and values that do not fit what they are for, at first and between replays.
 //!
 //! In: a graph as data, its schedule, and where the memory lies that is to be bound to its buffers. Nothing is known of the
 //! device. O(nodes + edges + bindings log bindings), and what the checker takes.
@@ -7,7 +7,8 @@
 use std::fmt;
 
 use phonograph_graph::{
-    Buffer, BufferId, BufferRole, ComputeGraph, NodeId, Race, Schedule, Violation, check, races,
+    Buffer, BufferId, BufferRole, ComputeGraph, DType, NodeId, Race, Scalar, Schedule, SlotId,
+    Violation, check, races,
 };
 use rustc_hash::FxHashMap;
 use thiserror::Error;
@@ -129,6 +130,11 @@ impl Span {
     fn end(&self) -> u64 {
         self.start.saturating_add(self.bytes.max(1))
     }
+
+    /// Whether there is a byte in both.
+    pub fn overlaps(self, other: Span) -> bool {
+        self.space == other.space && self.start < other.end() && other.start < self.end()
+    }
 }
 
 /// That memory fits the external buffers and pointer slots that it is bound to: which is bound to which. `unsuited` says what
@@ -172,6 +178,107 @@ pub fn check_bindings<'m, M>(
     Ok(given)
 }
 
+/// Why a slot could not be set or a node not be disabled.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SetError {
+    /// No such slot.
+    #[error("the graph has no {0}")]
+    UnknownSlot(SlotId),
+    /// A value of another type.
+    #[error("{slot} is of type {expected}, not {given}")]
+    Type {
+        /// The slot.
+        slot: SlotId,
+        /// Its type.
+        expected: DType,
+        /// The value's.
+        given: DType,
+    },
+    /// Not a pointer slot.
+    #[error("{0} is no pointer slot of this graph")]
+    NotASlot(BufferId),
+    /// Memory of another device.
+    #[error("the memory belongs to another device")]
+    OtherDevice,
+    /// Memory that is too small.
+    #[error("pointer slot {buffer} needs {needed} bytes, the memory has {given}")]
+    TooSmall {
+        /// The slot.
+        buffer: BufferId,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes given.
+        given: u64,
+    },
+    /// Memory that starts where the slot's may not.
+    #[error("pointer slot {buffer} is aligned to {align} bytes, the memory is not")]
+    Misaligned {
+        /// The slot.
+        buffer: BufferId,
+        /// What it needs.
+        align: u64,
+    },
+    /// Memory that another operand uses.
+    #[error("the memory for {buffer} is already bound to {other}; operands must not overlap")]
+    Overlap {
+        /// The slot.
+        buffer: BufferId,
+        /// Who has it.
+        other: BufferId,
+    },
+    /// A node that the graph does not have.
+    #[error("the graph has no node {0}")]
+    UnknownNode(NodeId),
+    /// A node of a kind that cannot be disabled.
+    #[error("{0} cannot be disabled; only kernels, copies and fills can")]
+    NotDisableable(NodeId),
+}
+
+/// That a scalar slot, which has a value of its type, can have another.
+///
+/// # Errors
+/// [`SetError::Type`].
+pub fn check_value(slot: SlotId, known: Scalar, value: Scalar) -> Result<(), SetError> {
+    let (expected, given) = (known.dtype(), value.dtype());
+    if expected == given { Ok(()) } else { Err(SetError::Type { slot, expected, given }) }
+}
+
+/// What a pointer slot asks of the memory that is bound to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotExtent {
+    /// The slot.
+    pub buffer: BufferId,
+    /// How many bytes.
+    pub bytes: u64,
+    /// What the first is a multiple of.
+    pub align: u64,
+}
+
+impl SlotExtent {
+    /// That memory can be bound to it between replays, when other buffers have theirs. O(others).
+    ///
+    /// # Errors
+    /// [`SetError::Overlap`] names the first of them by id; [`SetError::TooSmall`], [`SetError::Misaligned`].
+    pub fn check(
+        self,
+        memory: Span,
+        others: impl Iterator<Item = (BufferId, Span)>,
+    ) -> Result<(), SetError> {
+        let Self { buffer, bytes: needed, align } = self;
+        let others = others.filter(|&(id, span)| id != buffer && span.overlaps(memory));
+        if let Some(other) = others.map(|(id, _)| id).min() {
+            return Err(SetError::Overlap { buffer, other });
+        }
+        if memory.bytes < needed {
+            return Err(SetError::TooSmall { buffer, needed, given: memory.bytes });
+        }
+        if !memory.start.is_multiple_of(align) {
+            return Err(SetError::Misaligned { buffer, align });
+        }
+        Ok(())
+    }
+}
+
 /// Two spans that overlap, the later one first. O(n log n).
 fn first_overlap(spans: &[Span]) -> Option<(usize, usize)> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
@@ -206,17 +313,34 @@ mod tests {
                 Ok(Span { space, start, bytes })
             };
             let spans = (0..count).map(|_| span()).collect::<Result<Vec<_>, _>>()?;
-            let meet =
-                |a: &Span, b: &Span| a.space == b.space && a.start < b.end() && b.start < a.end();
             let all = (0..count).flat_map(|at| (0..at).map(move |earlier| (at, earlier)));
-            let expected = all.filter(|&(at, earlier)| meet(&spans[at], &spans[earlier])).min();
+            let expected = all.filter(|&(at, earlier)| spans[at].overlaps(spans[earlier])).min();
             let found = first_overlap(&spans);
             assert_eq!(found.is_some(), expected.is_some(), "{spans:?}");
             if let Some((at, earlier)) = found {
-                assert!(earlier < at && meet(&spans[at], &spans[earlier]), "{spans:?}: {found:?}");
+                assert!(earlier < at && spans[at].overlaps(spans[earlier]), "{spans:?}: {found:?}");
             }
             Ok(())
         })
         .budget_ms(200);
+    }
+
+    #[test]
+    fn memory_that_does_not_fit_a_pointer_slot_is_refused() {
+        let (buffer, other) = (BufferId(0), BufferId(1));
+        let slot = SlotExtent { buffer, bytes: 64, align: 16 };
+        let given = |start, bytes| Span { space: 0, start, bytes };
+        let others =
+            [(BufferId(2), given(200, 1)), (other, given(160, 41)), (buffer, given(0, 64))];
+        for (memory, expected) in [
+            (given(0, 64), Ok(())),
+            (given(96, 64), Ok(())),
+            (Span { space: 1, ..given(160, 64) }, Ok(())),
+            (given(160, 64), Err(SetError::Overlap { buffer, other })),
+            (given(0, 63), Err(SetError::TooSmall { buffer, needed: 64, given: 63 })),
+            (given(8, 64), Err(SetError::Misaligned { buffer, align: 16 })),
+        ] {
+            assert_eq!(slot.check(memory, others.into_iter()), expected, "{memory:?}");
+        }
     }
 }

@@ -1,33 +1,11 @@
 //! A replay allocates nothing. Alone in its process, without the harness, whose threads allocate when they like: the
 //! allocator counts for all threads.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod counting;
 
 use phonograph_graph::{Arg, DType, Expr, GraphBuilder, LibraryKernel, ReduceOp, Schedule, View};
 use phonograph_runtime::cpu::kernels::Registry;
 use phonograph_runtime::cpu::{Bindings, Cpu};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 fn main() {
     let n = 1 << 18;
@@ -48,12 +26,12 @@ fn main() {
         let schedule = Schedule::sequential(&graph);
         let mut exec = cpu.instantiate(&graph, &schedule, &Bindings::new(&registry)).unwrap();
         cpu.replay(&mut exec).unwrap();
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = counting::allocations();
         for step in 0..50 {
             exec.set(by, step as f32).unwrap();
             cpu.replay(&mut exec).unwrap();
         }
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{workers} workers");
+        assert_eq!(counting::allocations() - before, 0, "{workers} workers");
         assert!(workers == 1 || exec.task_count() > 2, "nothing was split");
         println!("replays with {workers} workers allocate nothing");
     }

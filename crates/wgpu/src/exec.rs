@@ -12,7 +12,7 @@ use phonograph_graph::{BufferId, ConditionalKind, DType, NodeId, Scalar, SlotId}
 use phonograph_kernels::wgsl::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::KernelError;
 use phonograph_runtime::cpu::{NodeFault, SetError};
-use phonograph_runtime::refused::NodePath;
+use phonograph_runtime::refused::{NodePath, SlotExtent, check_value};
 use rustc_hash::FxHashMap;
 
 use crate::error::GpuError;
@@ -154,14 +154,13 @@ pub(crate) struct Window {
 /// A pointer slot: what is bound, and every bind group that has it.
 #[derive(Debug)]
 pub(crate) struct PointerSlot {
-    pub bytes: u64,
+    pub extent: SlotExtent,
     pub bound: Option<Memory>,
     pub uses: Vec<GroupId>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ScalarSlot {
-    pub dtype: DType,
     pub value: Scalar,
     pub uses: Vec<WordId>,
 }
@@ -238,10 +237,7 @@ impl Exec {
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        let (expected, given) = (known.dtype, value.dtype());
-        if expected != given {
-            return Err(SetError::Type { slot, expected, given });
-        }
+        check_value(slot, known.value, value)?;
         known.value = value;
         for &word in &known.uses {
             self.params.set(word, value.to_bits() as u32);
@@ -256,19 +252,13 @@ impl Exec {
     pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), BindError> {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
-        let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let clash = taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).min();
-        let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
+        let taken = bound.chain(&self.memory).map(|(&id, memory)| (id, memory.span()));
+        let slot = self.pointer_slots.get(&buffer).ok_or(SetError::NotASlot(buffer))?;
         if !memory.belongs_to(&self.gpu) {
             return Err(SetError::OtherDevice.into());
         }
-        if let Some(other) = clash {
-            return Err(SetError::Overlap { buffer, other }.into());
-        }
-        let (needed, given) = (slot.bytes, memory.bytes());
-        if given < needed {
-            return Err(SetError::TooSmall { buffer, needed, given }.into());
-        }
+        slot.extent.check(memory.span(), taken)?;
+        let slot = self.pointer_slots.get_mut(&buffer).expect("it is there");
         let before = slot.bound.replace(memory.clone());
         let uses = std::mem::take(&mut slot.uses);
         let made: Result<Vec<_>, GpuError> =

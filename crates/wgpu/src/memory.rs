@@ -65,15 +65,7 @@ impl Memory {
 
     /// Whether both handles are of the same memory.
     pub fn same_as(&self, other: &Memory) -> bool {
-        self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
-    }
-
-    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one.
-    pub(crate) fn overlaps(&self, other: &Memory) -> bool {
-        let end = |memory: &Memory| memory.offset + memory.bytes.max(1);
-        Arc::ptr_eq(&self.inner, &other.inner)
-            && self.offset < end(other)
-            && other.offset < end(self)
+        self.span() == other.span()
     }
 
     /// Where it lies in wgpu's buffer, which is aligned to anything.

@@ -1,41 +1,20 @@
 //! A replay allocates nothing of its own: no more than the same commands given to wgpu directly. Alone in its process: the
 //! allocator counts for all threads.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+#[path = "../../runtime/tests/counting/mod.rs"]
+mod counting;
 
 use phonograph_graph::{Arg, DType, Expr, GraphBuilder, Schedule, View};
 use phonograph_kernels::wgsl::{self, ENTRY};
 use phonograph_wgpu::{Bindings, Wgpu};
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 /// The median of the allocations that a few runs make, after some that fill wgpu's own pools.
 fn allocations(mut run: impl FnMut(u32)) -> u64 {
     let mut counts: Vec<u64> = (0..16)
         .map(|round| {
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            let before = counting::allocations();
             run(round);
-            ALLOCATIONS.load(Ordering::Relaxed) - before
+            counting::allocations() - before
         })
         .skip(8)
         .collect();

@@ -59,6 +59,29 @@ pub struct Finding {
     pub consequences: Vec<Span>,
 }
 
+impl Finding {
+    pub(super) fn warning(
+        code: &'static str,
+        title: String,
+        at: Span,
+        mut chain: Vec<Span>,
+        help: Vec<String>,
+    ) -> Self {
+        chain.sort_by_key(|span| span.call);
+        chain.dedup();
+        Self {
+            severity: Severity::Warning,
+            code,
+            title,
+            at,
+            chain,
+            notes: Vec::new(),
+            help,
+            consequences: Vec::new(),
+        }
+    }
+}
+
 /// A call, and what it has to do with a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Span {

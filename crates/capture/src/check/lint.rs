@@ -21,7 +21,7 @@ use phonograph_trace::{Call, EventId, Function, GraphId, MemoryId, Script, Strea
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::explain::{BODY_HELP, Words};
-use super::finding::{self, Finding, Severity, Span};
+use super::finding::{self, Finding, Span};
 use crate::model::{CallIndex, Class, Effect, NodeKind, Outcome, PathStep, Rule, Victim, class};
 
 /// Calls that a warning shows one by one.
@@ -385,7 +385,7 @@ impl<'a> Lint<'a> {
             };
             let help = "launch it on a stream of the capture; every replay goes on with what this one run left".to_owned();
             let at = Span::new(self.script, *legacy, label);
-            self.findings.push(warning("W1", title, at, chain, vec![help]));
+            self.findings.push(Finding::warning("W1", title, at, chain, vec![help]));
         }
         if capture.nodes > 0 {
             self.beside(begun, call.thread);
@@ -422,7 +422,7 @@ impl<'a> Lint<'a> {
             let title =
                 format!("`{}` hands over an empty graph", finding::words(self.script, call));
             let at = Span::new(self.script, at, "no node was captured");
-            self.findings.push(warning("W5", title, at, chain, vec![help.to_owned()]));
+            self.findings.push(Finding::warning("W5", title, at, chain, vec![help.to_owned()]));
         }
         self.older_waits(begun, &capture.records);
         let graph = self.graphs.len();
@@ -507,7 +507,7 @@ impl<'a> Lint<'a> {
         help: Vec<String>,
     ) {
         let at = Span::new(self.script, at, label);
-        self.findings.push(warning(code, title, at, chain, help));
+        self.findings.push(Finding::warning(code, title, at, chain, help));
     }
 
     fn stream(&self, stream: Stream) -> String {
@@ -516,26 +516,5 @@ impl<'a> Lint<'a> {
 
     fn memory(&self, memory: MemoryId) -> String {
         format!("`{}`", self.script.names.memory_name(memory))
-    }
-}
-
-fn warning(
-    code: &'static str,
-    title: String,
-    at: Span,
-    mut chain: Vec<Span>,
-    help: Vec<String>,
-) -> Finding {
-    chain.sort_by_key(|span| span.call);
-    chain.dedup();
-    Finding {
-        severity: Severity::Warning,
-        code,
-        title,
-        at,
-        chain,
-        notes: Vec::new(),
-        help,
-        consequences: Vec::new(),
     }
 }

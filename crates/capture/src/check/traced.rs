@@ -20,6 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::finding::{self, Finding, Report, Severity, Span};
 use super::run;
 use crate::model::{CallIndex, FinishedGraph};
+use crate::update::REASONS;
 
 /// What a trace comes to.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,18 +43,6 @@ pub struct Traced {
 const RECAPTURES: usize = 4;
 /// Fewer launches of each graph than this do not pay for its capture.
 const LAUNCHES: u64 = 4;
-/// The driver's names for why an update fails, by number.
-const REASONS: [&str; 9] = [
-    "SUCCESS",
-    "ERROR",
-    "TOPOLOGY_CHANGED",
-    "NODE_TYPE_CHANGED",
-    "FUNCTION_CHANGED",
-    "PARAMETERS_CHANGED",
-    "NOT_SUPPORTED",
-    "UNSUPPORTED_FUNCTION_CHANGE",
-    "ATTRIBUTES_CHANGED",
-];
 /// Steps to a disagreement that are shown.
 const STEPS: u32 = 24;
 
@@ -250,7 +239,13 @@ impl Uses {
                         says what is in the way"
                 .to_owned();
             let label = "the program has to instantiate the new graph instead";
-            warning("W13", title, Span::new(&trace.script, *at, label), Vec::new(), vec![help])
+            Finding::warning(
+                "W13",
+                title,
+                Span::new(&trace.script, *at, label),
+                Vec::new(),
+                vec![help],
+            )
         };
         self.failed.iter().map(finding).collect()
     }
@@ -307,7 +302,7 @@ fn freed(trace: &Trace, graphs: &[FinishedGraph]) -> Vec<Finding> {
                 ];
                 let label = "reads or writes memory that may be someone else's by now";
                 let help = "keep it for as long as the graph is launched, or update the node with the new address".to_owned();
-                findings.push(warning(
+                findings.push(Finding::warning(
                     "W6",
                     title,
                     Span::new(script, at, label),
@@ -327,7 +322,7 @@ fn never_launched(trace: &Trace, graph: &FinishedGraph) -> Finding {
     let nodes = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
     let title = format!("`{name}`, with {nodes}, is captured and never launched");
     let help = "its work has not run: launch it, or leave the capture out".to_owned();
-    warning(
+    Finding::warning(
         "W11",
         title,
         Span::new(&trace.script, graph.begun, "captured from here"),
@@ -357,7 +352,7 @@ fn recaptured(trace: &Trace, graphs: &[FinishedGraph], launches: &[u64]) -> Vec<
         );
         let help = "capture once and replay: keep what changes in memory that the graph reads, or update the instance that is there".to_owned();
         let label = "the first of them";
-        warning(
+        Finding::warning(
             "W12",
             title,
             Span::new(&trace.script, captures[0].0, label),
@@ -366,23 +361,4 @@ fn recaptured(trace: &Trace, graphs: &[FinishedGraph], launches: &[u64]) -> Vec<
         )
     };
     often.map(finding).collect()
-}
-
-fn warning(
-    code: &'static str,
-    title: String,
-    at: Span,
-    chain: Vec<Span>,
-    help: Vec<String>,
-) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code,
-        title,
-        at,
-        chain,
-        notes: Vec::new(),
-        help,
-        consequences: Vec::new(),
-    }
 }

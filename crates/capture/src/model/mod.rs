@@ -205,18 +205,6 @@ impl Model {
         }
     }
 
-    /// Makes the next stream; its id is the number of streams made before.
-    pub fn add_stream(&mut self, kind: StreamKind) -> StreamId {
-        self.streams.push(StreamState::new(kind));
-        StreamId((self.streams.len() - 1) as u32)
-    }
-
-    /// Makes the next event; its id is the number of events made before.
-    pub fn add_event(&mut self) -> EventId {
-        self.events.push(EventState::new());
-        EventId((self.events.len() - 1) as u32)
-    }
-
     /// Makes a call and says what comes of it.
     ///
     /// # Errors

@@ -172,36 +172,35 @@ pub struct NodePath {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Reason {
-    Success,
-    TopologyChanged,
-    NodeTypeChanged,
-    ParametersChanged,
-    NotSupported,
-    AttributesChanged,
+    Success = 0,
+    TopologyChanged = 2,
+    NodeTypeChanged = 3,
+    ParametersChanged = 5,
+    NotSupported = 6,
+    AttributesChanged = 8,
 }
+
+/// What the driver calls the outcomes of an update, by number, without the prefix.
+pub const REASONS: [&str; 9] = [
+    "SUCCESS",
+    "ERROR",
+    "TOPOLOGY_CHANGED",
+    "NODE_TYPE_CHANGED",
+    "FUNCTION_CHANGED",
+    "PARAMETERS_CHANGED",
+    "NOT_SUPPORTED",
+    "UNSUPPORTED_FUNCTION_CHANGE",
+    "ATTRIBUTES_CHANGED",
+];
 
 impl Reason {
     /// The driver's name, without its prefix.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Success => "SUCCESS",
-            Self::TopologyChanged => "TOPOLOGY_CHANGED",
-            Self::NodeTypeChanged => "NODE_TYPE_CHANGED",
-            Self::ParametersChanged => "PARAMETERS_CHANGED",
-            Self::NotSupported => "NOT_SUPPORTED",
-            Self::AttributesChanged => "ATTRIBUTES_CHANGED",
-        }
+        REASONS[self as usize]
     }
 
     /// The driver's number.
     pub fn code(self) -> u32 {
-        match self {
-            Self::Success => 0,
-            Self::TopologyChanged => 2,
-            Self::NodeTypeChanged => 3,
-            Self::ParametersChanged => 5,
-            Self::NotSupported => 6,
-            Self::AttributesChanged => 8,
-        }
+        self as u32
     }
 }

@@ -10,7 +10,7 @@ use phonograph::report::profile::{self, Profile};
 use phonograph::report::timeline::Timeline;
 use serde_json::json;
 
-use crate::{short, title};
+use crate::{input, short, title};
 
 /// What a profiler's trace says of a graph.
 pub struct Trace {
@@ -23,13 +23,13 @@ impl Trace {
     /// Matches the trace in a file to the graph; an error if nothing matches.
     pub fn new(bytes: &[u8], path: &Path, graph: &ComputeGraph) -> Result<Trace> {
         let profile = profile::read(bytes).with_context(|| {
-            format!("{} is neither a file of `run --profile` nor a trace", path.display())
+            format!("{} is neither a file of `run --profile` nor a trace", input::shown(path))
         })?;
         let found = matching::find(graph, &profile);
         if found.replays.is_empty() {
             bail!(
                 "{}: none of its {} kernels, copies and fills is called as a node of the graph",
-                path.display(),
+                input::shown(path),
                 profile.events.len()
             );
         }

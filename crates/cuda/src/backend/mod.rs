@@ -12,7 +12,6 @@
 //! While a stream records, nothing here waits for it or for the whole device, either of which would break the capture.
 
 mod adopt;
-mod capture;
 mod issued;
 mod marks;
 mod raw;
@@ -20,6 +19,7 @@ mod raw;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use cudarc::driver::sys::{CUgraph, CUstreamCaptureMode};
 use phonograph_graph::{
     BufferId, ComputeGraph, GraphBuilder, KernelRef, NodeKind, Scalar, Schedule, SlotId, Space,
 };
@@ -35,18 +35,20 @@ use crate::bindings::Bindings;
 use crate::captures::Capturing;
 use crate::cuda::Cuda;
 use crate::error::DriverError;
-use crate::graph::Graph;
+use crate::graph::{Dependencies, Graph};
 use crate::lower::Recorded;
 use crate::memory::Memory;
 use crate::module::Function;
-use crate::stream::{Event, Stream};
-use capture::{Position, Status};
+use crate::stream::{Stream, order};
+use crate::stream_capture::{self, CaptureInfo};
 use issued::{Launches, Shared, lock, shared};
 use marks::Marks;
 pub use raw::RawGraph;
 
 /// The stream that reads go on; no device has so many.
 const READS: PooledStreamId = PooledStreamId(u32::MAX);
+/// Nothing that another thread or stream does is held against a capture.
+const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 /// CUDA's first device of a [`Cuda`], shared: the backend of a [`Device`](phonograph_runtime::streams::Device).
 ///
@@ -159,12 +161,15 @@ impl CudaBackend {
         Ok(Issued::Pending)
     }
 
-    /// Where a stream that records stands.
-    fn position(stream: &Stream) -> Result<Position, BackendError> {
-        let problem = match capture::status(stream).map_err(at(Step::Record))? {
-            Status::Recording(position) => return Ok(position),
-            Status::Idle => "the stream does not record",
-            Status::Broken => "the capture was invalidated",
+    /// The graph that a stream records into, and what its next node comes after.
+    fn position(stream: &Stream) -> Result<(CUgraph, Dependencies), BackendError> {
+        let _current = stream.device().enter().map_err(at(Step::Record))?;
+        // SAFETY: the stream lives, and the backend is borrowed by who issues to it.
+        let info = unsafe { CaptureInfo::of(stream.handle()) };
+        let problem = match info.map_err(at(Step::Record))? {
+            CaptureInfo::Active { graph, after, .. } => return Ok((graph, after)),
+            CaptureInfo::None => "the stream does not record",
+            CaptureInfo::Invalidated => "the capture was invalidated",
         };
         Err(BackendError::new(Step::Record, problem))
     }
@@ -290,9 +295,8 @@ impl Backend for CudaBackend {
         let step = Step::Order;
         let (later, earlier) =
             (self.stream(on).map_err(at(step))?, self.stream(after).map_err(at(step))?);
-        let event = Event::new(&self.cuda.devices()[0]).map_err(at(step))?;
-        event.record(&earlier).map_err(at(step))?;
-        later.wait(&event).map_err(at(step))?;
+        // SAFETY: both streams live, on the one device.
+        unsafe { order(later.device(), earlier.handle(), later.handle()) }.map_err(at(step))?;
         // The wait has made the driver record it, if the other records.
         if let Some(&origin) = self.members.get(&after) {
             self.members.insert(on, origin);
@@ -322,7 +326,7 @@ impl Backend for CudaBackend {
     fn begin(&mut self, on: PooledStreamId) -> Result<(), BackendError> {
         let stream = self.stream(on).map_err(at(Step::Begin))?;
         let capturing = Capturing::open_ended();
-        capture::begin(&stream).map_err(at(Step::Begin))?;
+        stream_capture::begin(&stream, RELAXED).map_err(at(Step::Begin))?;
         self.open.insert(on, (capturing, Open::default()));
         self.members.insert(on, on);
         Ok(())
@@ -330,7 +334,7 @@ impl Backend for CudaBackend {
 
     fn record(&mut self, on: PooledStreamId, op: &Placed<'_, Memory>) -> Result<(), BackendError> {
         let stream = self.stream(on).map_err(at(Step::Record))?;
-        let position = Self::position(&stream)?;
+        let (into, after) = Self::position(&stream)?;
         let open = self.members.get(&on).and_then(|origin| self.open.get_mut(origin));
         let Some((_, Open { recorded, slots })) = open else {
             return Err(BackendError::new(Step::Record, "nobody here began this capture"));
@@ -343,11 +347,10 @@ impl Backend for CudaBackend {
         let graph = alone(op).map_err(at(Step::Record))?;
         let parts = parts(op, Step::Record)?;
         let bindings = bindings(&self.hosts, &self.kernels, op.kind, &parts);
-        let (target, Position { graph: into, after }) = (self.cuda.target(), &position);
-        let nodes = recorded.add(target, *into, after, &graph, &own, &bindings);
+        let nodes = recorded.add(self.cuda.target(), into, &after, &graph, &own, &bindings);
         let nodes = nodes.map_err(at(Step::Record))?;
         // SAFETY: the nodes were just added to the graph that this stream records into.
-        unsafe { capture::advance(&stream, nodes) }.map_err(at(Step::Record))
+        unsafe { stream_capture::advance(&stream, nodes) }.map_err(at(Step::Record))
     }
 
     fn end(&mut self, on: PooledStreamId) -> Result<CudaRecording, BackendError> {
@@ -356,7 +359,7 @@ impl Backend for CudaBackend {
         let (_capturing, open) =
             open.ok_or_else(|| BackendError::new(Step::End, "the stream does not record"))?;
         let stream = self.stream(on).map_err(at(Step::End))?;
-        let graph = capture::end(&stream).map_err(at(Step::End))?;
+        let graph = stream_capture::end(&stream).map_err(at(Step::End))?;
         Ok(CudaRecording { open, graph })
     }
 

@@ -12,7 +12,7 @@ use super::issued::lock;
 use super::{CudaBackend, CudaExec};
 use crate::error::DriverError;
 use crate::memory::Memory;
-use crate::stream::{Event, Stream};
+use crate::stream::{Stream, order};
 
 /// A graph of the driver that somebody else has made. A node of a graph that calls a kernel by its name becomes a child
 /// graph: the driver copies it.
@@ -96,10 +96,8 @@ impl CudaBackend {
         other: CUstream,
     ) -> Result<(), DriverError> {
         let stream = self.stream(on)?;
-        let event = Event::new(stream.device())?;
-        // SAFETY: the caller's promise.
-        unsafe { event.record_raw(other) }?;
-        stream.wait(&event)
+        // SAFETY: the caller's promise, and the pooled stream lives.
+        unsafe { order(stream.device(), other, stream.handle()) }
     }
 
     /// What is issued to a stream of somebody else's from now on comes after what has been issued to this one so far.
@@ -112,9 +110,7 @@ impl CudaBackend {
         other: CUstream,
     ) -> Result<(), DriverError> {
         let stream = self.stream(on)?;
-        let event = Event::new(stream.device())?;
-        event.record(&stream)?;
-        // SAFETY: the caller's promise.
-        unsafe { event.wait_raw(other) }
+        // SAFETY: the caller's promise, and the pooled stream lives.
+        unsafe { order(stream.device(), stream.handle(), other) }
     }
 }

@@ -6,9 +6,8 @@
 //! closure are not seen, so what is known is what the driver tells before the end. O(nodes + edges).
 
 use std::fmt;
-use std::ptr;
 
-use cudarc::driver::sys::{CUgraph, CUgraphNode, CUstream, CUstreamCaptureMode};
+use cudarc::driver::sys::{CUgraphNode, CUstream, CUstreamCaptureMode};
 use phonograph_capture::model::Rule;
 use phonograph_trace::CuResult;
 use rustc_hash::FxHashSet;
@@ -17,10 +16,11 @@ use super::exec::Captured;
 use super::read::{describe, edges_of, nodes_of};
 use super::{ImportError, Imported};
 use crate::captures::Capturing;
-use crate::error::{DriverError, call};
+use crate::error::DriverError;
 use crate::graph::Graph;
 use crate::loader::{Driver, Feature, LoadError};
 use crate::stream::Stream;
+use crate::stream_capture::{self, CaptureInfo};
 
 /// What the driver forbids while a stream captures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -151,8 +151,7 @@ impl<'a> Window<'a> {
             CaptureMode::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
         };
         let capturing = Capturing::here();
-        // SAFETY: the stream lives.
-        unsafe { call!(cuStreamBeginCapture_v2(stream.handle(), mode)) }?;
+        stream_capture::begin(stream, mode)?;
         Ok(Self { stream, open: true, _capturing: capturing })
     }
 
@@ -160,11 +159,8 @@ impl<'a> Window<'a> {
         // What is not joined can only be asked before the end, which destroys the graph then.
         let unjoined = unjoined(self.stream.handle()).map_err(CaptureError::Import)?;
         self.open = false;
-        match end(self.stream.handle()) {
-            // SAFETY: the driver has handed the graph over.
-            Ok(graph) => Ok(unsafe { Graph::adopt(self.stream.device(), graph) }),
-            Err(error) => Err(CaptureError::End(Box::new(diagnose(error, unjoined)))),
-        }
+        let ended = stream_capture::end(self.stream);
+        ended.map_err(|error| CaptureError::End(Box::new(diagnose(error, unjoined))))
     }
 }
 
@@ -173,21 +169,11 @@ impl Drop for Window<'_> {
         if !self.open {
             return;
         }
-        // The context is current: `capture` drops its guard later.
-        match end(self.stream.handle()) {
-            // SAFETY: the driver has handed the graph over, and nobody else has it.
-            Ok(graph) => drop(unsafe { Graph::adopt(self.stream.device(), graph) }),
-            // A capture that had failed anyway gives no graph; the caller learns of the error inside.
-            Err(error) => tracing::debug!(%error, "a capture ended without a graph"),
+        // A capture that had failed anyway gives no graph; the caller learns of the error inside.
+        if let Err(error) = stream_capture::end(self.stream) {
+            tracing::debug!(%error, "a capture ended without a graph");
         }
     }
-}
-
-fn end(stream: CUstream) -> Result<CUgraph, DriverError> {
-    let mut graph = ptr::null_mut();
-    // SAFETY: the stream lives.
-    unsafe { call!(cuStreamEndCapture(stream, &mut graph)) }?;
-    Ok(graph)
 }
 
 /// How many pieces of work are named.
@@ -196,29 +182,11 @@ const SHOWN: usize = 5;
 /// The nodes of a stream's capture that nothing depends on and the stream does not wait for: a few of them, and how many
 /// more there are. None, if the stream is in no valid capture.
 fn unjoined(stream: CUstream) -> Result<(Vec<Unjoined>, usize), ImportError> {
-    const ACTIVE: u32 = 1;
-    let (mut status, mut id, mut count) = (0u32, 0, 0);
-    let (mut graph, mut nodes, mut data) = (ptr::null_mut(), ptr::null(), ptr::null());
-    // SAFETY: the stream lives; all results are for this call to write, the status in 32 bits.
-    unsafe {
-        call!(cuStreamGetCaptureInfo_v3(
-            stream,
-            (&raw mut status).cast(),
-            &mut id,
-            &mut graph,
-            &mut nodes,
-            &mut data,
-            &mut count
-        ))
-    }?;
-    if status != ACTIVE {
+    // SAFETY: the stream lives, and nothing is issued to it between the closure and the end.
+    let CaptureInfo::Active { graph, after, .. } = unsafe { CaptureInfo::of(stream) }? else {
         return Ok((Vec::new(), 0));
-    }
-    let mut followed = FxHashSet::<CUgraphNode>::default();
-    if count > 0 {
-        // SAFETY: the stream waits for so many nodes, and nothing is added to the capture before they are copied.
-        followed.extend(unsafe { std::slice::from_raw_parts(nodes, count) });
-    }
+    };
+    let mut followed: FxHashSet<CUgraphNode> = after.iter().map(|(node, _)| node).collect();
     // SAFETY: the capture's graph lives until the capture ends.
     let (all, edges) = unsafe { (nodes_of(graph)?, edges_of(graph)?) };
     followed.extend(edges.0);

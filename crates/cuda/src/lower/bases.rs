@@ -4,7 +4,7 @@
 //! and the memory that the executable keeps. O(buffers + bound memory log bound memory).
 
 use phonograph_graph::{Buffer, BufferId, BufferRole, ComputeGraph, Space};
-use phonograph_runtime::refused::check_bindings;
+use phonograph_runtime::refused::{SlotExtent, check_bindings};
 use rustc_hash::FxHashMap;
 
 use super::Lowering;
@@ -62,8 +62,8 @@ impl<'a> Lowering<'a> {
                 }
                 BufferRole::Slot(access) => {
                     let writes = access.writes();
-                    let (bytes, align) = (declared.bytes, declared.align);
-                    let on_host = is_on_host(declared);
+                    let (bytes, on_host) = (declared.bytes, is_on_host(declared));
+                    let extent = SlotExtent { buffer, bytes, align: declared.align };
                     let device = self.device_of(buffer, declared)?.clone();
                     // The driver wants every node to name memory of the right kind from the start.
                     let stand_in = match given {
@@ -71,14 +71,12 @@ impl<'a> Lowering<'a> {
                         None => Some(self.allocate(buffer, declared, bytes)?),
                     };
                     let uses = Vec::new();
-                    let bound = given;
                     let slot = PointerSlot {
-                        bytes,
-                        align,
+                        extent,
                         on_host,
                         device,
                         writes,
-                        bound,
+                        bound: given,
                         stand_in,
                         uses,
                     };
@@ -150,7 +148,7 @@ impl<'a> Lowering<'a> {
                     let bytes = scope.schedule.memory.pools[&declared.space];
                     let pool = self.allocate(buffer, declared, bytes)?;
                     let start = *pools.entry(declared.space).or_insert(pool.address());
-                    self.arenas.push(pool);
+                    self.held.arenas.push(pool);
                     start
                 }
             };

@@ -82,7 +82,7 @@ impl Lowering<'_> {
             }
             buffers.push(address as usize as *mut u8);
         }
-        let (path, fault) = (scope.path(id), self.host_fault.clone());
+        let (path, fault) = (scope.path(id), self.held.host_fault.clone());
         let call = Arc::new(HostCall { path, prepared, buffers: buffers.into(), fault });
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST);
         let mut host = zeroed::<cudarc::driver::sys::CUDA_HOST_NODE_PARAMS_v2>();
@@ -92,7 +92,7 @@ impl Lowering<'_> {
         // SAFETY: the user data is a shared `HostCall`, which stays where it is, is only read, and is kept by the `Exec`.
         let node = unsafe { add_node(scope.driver, after, &mut params) };
         let node = node.map_err(scope.refused(id))?;
-        self.hosts.push(call);
+        self.held.hosts.push(call);
         Ok(smallvec![node])
     }
 

@@ -186,7 +186,7 @@ impl Lowering<'_> {
         id: NodeId,
         name: &Arc<str>,
     ) -> Result<Arc<Named>, InstantiateError> {
-        if let Some(known) = self.named.get(name) {
+        if let Some(known) = self.held.named.get(name) {
             return Ok(known.clone());
         }
         let unbound = || InstantiateError::Unbound { node: scope.path(id), name: name.to_string() };
@@ -198,7 +198,7 @@ impl Lowering<'_> {
         let parameter_sizes = function.parameter_sizes().map_err(scope.refused(id))?;
         let max_threads = function.max_threads().map_err(scope.refused(id))?;
         let named = Arc::new(Named { function, parameter_sizes, max_threads });
-        self.named.insert(name.clone(), named.clone());
+        self.held.named.insert(name.clone(), named.clone());
         Ok(named)
     }
 
@@ -210,10 +210,7 @@ impl Lowering<'_> {
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
         let recipe = self.recipe(scope, id, node)?;
-        let mut views = node.args.iter().filter_map(|arg| match arg {
-            Arg::View(view, _) => Some(view),
-            _ => None,
-        });
+        let mut views = node.args.iter().filter_map(Arg::view);
         let mut values = Values::default();
         for (index, param) in recipe.params.iter().enumerate() {
             values.push(match param {
@@ -227,7 +224,7 @@ impl Lowering<'_> {
                         Base::Slot(slot) => {
                             self.check_aligned(scope, id, view)?;
                             self.need_words(scope, id)?;
-                            self.words.pointer(&mut self.pointer_slots, slot, view.offset)
+                            self.held.words.pointer(&mut self.pointer_slots, slot, view.offset)
                         }
                         _ => self.view(scope, id, index, view)?,
                     }
@@ -237,7 +234,7 @@ impl Lowering<'_> {
                     Arg::Slot(slot) => {
                         self.need_words(scope, id)?;
                         let slot = scope.slots[slot.index()];
-                        self.words.scalar(&mut self.scalar_slots[slot.index()])
+                        self.held.words.scalar(&mut self.held.scalar_slots[slot.index()])
                     }
                     Arg::View(..) | Arg::Region(..) => {
                         unreachable!("a scalar parameter is a scalar argument")
@@ -247,11 +244,11 @@ impl Lowering<'_> {
                     let device = recipe.function.device();
                     let memory = Memory::on_device(self.target.owner, device, *bytes)?;
                     let address = memory.address();
-                    self.arenas.push(memory);
+                    self.held.arenas.push(memory);
                     address
                 }
-                Param::FaultLock => self.faults.as_ref().map_or(0, |f| f.lock.address()),
-                Param::FaultRecord => self.faults.as_ref().map_or(0, |f| f.record.address()),
+                Param::FaultLock => self.held.faults.as_ref().map_or(0, |f| f.lock.address()),
+                Param::FaultRecord => self.held.faults.as_ref().map_or(0, |f| f.record.address()),
             });
         }
         let function = &recipe.function;
@@ -281,10 +278,7 @@ impl Lowering<'_> {
             },
             _ => false,
         };
-        let views = node.args.iter().filter_map(|arg| match arg {
-            Arg::View(view, _) => Some(view),
-            _ => None,
-        });
+        let views = node.args.iter().filter_map(Arg::view);
         // Results are written where the last operand lies.
         let device = match views.clone().next_back() {
             Some(View { buffer, .. }) => self.device_of(*buffer, scope.graph.buffer(*buffer))?,
@@ -303,20 +297,20 @@ impl Lowering<'_> {
         if let Some(known) = shape.as_ref().and_then(|shape| self.recipes.get(shape)) {
             return Ok(known.clone());
         }
-        let number = self.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
+        let number = self.held.faults.as_ref().map_or(0, |faults| faults.nodes.len() as u32);
         let kernel = cuda::kernel_in(
             node,
             &Place { number, weak_edges, indirect: &indirect, aligned: &aligned },
         )
         .map_err(|source| InstantiateError::Generate { node: scope.path(id), source })?;
         if let Some(table) = rows {
-            let faults = match &mut self.faults {
+            let faults = match &mut self.held.faults {
                 Some(faults) => faults,
                 None => {
                     let (owner, device) = (self.target.owner, &self.target.devices[0]);
                     let record = Memory::on_host(owner, device, FAULT_WORDS as u64 * 8)?;
                     let lock = Memory::on_device(owner, device, 4)?;
-                    self.faults.insert(Faults { lock, record, nodes: Vec::new() })
+                    self.held.faults.insert(Faults { lock, record, nodes: Vec::new() })
                 }
             };
             faults.nodes.push((scope.path(id), table.shape().extents()[0]));
@@ -386,7 +380,7 @@ impl Lowering<'_> {
 
     fn slot(&mut self, scope: &Scope<'_>, index: usize, slot: phonograph_graph::SlotId) -> u64 {
         let op = self.next_op();
-        let slot = &mut self.scalar_slots[scope.slots[slot.index()].index()];
+        let slot = &mut self.held.scalar_slots[scope.slots[slot.index()].index()];
         slot.uses.push((op, index));
         self.changeable = true;
         slot.value.to_bits()
@@ -435,7 +429,7 @@ impl Lowering<'_> {
             let mut value = zeroed::<CUlaunchAttributeValue>();
             value.priority = attributes.priority;
             set(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, value)?;
-            self.has_priorities = true;
+            self.held.has_priorities = true;
         }
         Ok(smallvec![node])
     }
@@ -461,7 +455,7 @@ impl Lowering<'_> {
         let is_elsewhere = elsewhere.is_some();
         drop(elsewhere);
         let node = node.map_err(scope.refused(id))?;
-        self.functions.entry(function.handle()).or_insert_with(|| function.clone());
+        self.held.functions.entry(function.handle()).or_insert_with(|| function.clone());
         let changes = self.changeable;
         if !is_elsewhere && let Some(made) = self.noted(scope, graph) {
             made.kernel(node, after, launch, changes);

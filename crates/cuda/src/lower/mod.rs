@@ -104,39 +104,9 @@ pub(crate) fn instantiate_checked(
     let device = &target.devices[0];
     // Current for all of it, so that no node has to make it so.
     let _current = device.enter()?;
-    let scalar_slots = graph.slots().iter();
-    let scalar_slots = scalar_slots
-        .map(|slot| {
-            let (uses, word) = (Vec::new(), None);
-            ScalarSlot { dtype: slot.dtype(), value: slot.default, uses, word }
-        })
-        .collect();
-    let mut lowering = Lowering {
-        target,
-        bindings,
-        ops: Vec::new(),
-        hosts: Vec::new(),
-        arenas: Vec::new(),
-        memory: FxHashMap::default(),
-        events: bindings.events.clone(),
-        scalar_slots,
-        pointer_slots: FxHashMap::default(),
-        faults: None,
-        host_fault: Arc::default(),
-        named: FxHashMap::default(),
-        recipes: FxHashMap::default(),
-        products: Vec::new(),
-        blas: Vec::new(),
-        functions: FxHashMap::default(),
-        words: words::Words::default(),
-        changeable: false,
-        part: PartId(0),
-        has_priorities: false,
-        allocated: Vec::new(),
-        split: None,
-        made: None,
-        renewed: 0,
-    };
+    let scalar_slots = graph.slots().iter().map(|slot| ScalarSlot::new(slot.default)).collect();
+    let mut lowering = Lowering::new(target, bindings, Held { scalar_slots, ..Held::default() });
+    lowering.events = bindings.events.clone();
     let bases = lowering.bind(graph)?;
     let slots = (0..graph.slots().len()).map(SlotId::from_index).collect();
     let mut scope = Scope {
@@ -152,7 +122,7 @@ pub(crate) fn instantiate_checked(
     };
     lowering.room_for_words(graph)?;
     let (origins, mut executables) = lowering.outermost(&mut scope, how)?;
-    let by_cublas = lowering.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
+    let by_cublas = lowering.held.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
     let by_cublas: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
     let switches = graph.node_ids().zip(scope.ends).map(|(id, ends)| {
         let kind = &graph.node(id).kind;
@@ -176,27 +146,27 @@ pub(crate) fn instantiate_checked(
         changed: Vec::new(),
         retired: Vec::new(),
         front,
-        products: lowering.products,
+        products: lowering.held.products,
         _blas: lowering.blas,
         written,
         is_opaque,
         uses: Uses::default(),
         everything: lowering.target.everything.clone(),
         block,
-        functions: lowering.functions.into_values().collect(),
+        functions: lowering.held.functions.into_values().collect(),
         switches: switches.collect(),
         parts: scope.parts.into(),
         origins,
-        ops: lowering.ops,
-        hosts: lowering.hosts,
-        arenas: lowering.arenas,
+        ops: lowering.held.ops,
+        hosts: lowering.held.hosts,
+        arenas: lowering.held.arenas,
         memory: lowering.memory,
         pointer_slots: lowering.pointer_slots,
-        scalar_slots: lowering.scalar_slots,
+        scalar_slots: lowering.held.scalar_slots,
         events: lowering.events,
-        faults: lowering.faults,
+        faults: lowering.held.faults,
         device: device.clone(),
-        host_fault: lowering.host_fault,
+        host_fault: lowering.held.host_fault,
         owner: lowering.target.owner.clone(),
         last: None,
         renewed: lowering.renewed,
@@ -223,32 +193,38 @@ fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
     (written, is_opaque)
 }
 
-struct Lowering<'a> {
-    target: Target<'a>,
-    bindings: &'a Bindings<'a>,
+/// What the nodes so far refer to, and what is said of them.
+#[derive(Default)]
+struct Held {
     ops: Vec<Op>,
     hosts: Vec<Arc<HostCall>>,
     arenas: Vec<Memory>,
-    memory: FxHashMap<BufferId, Memory>,
-    events: FxHashMap<EventId, Event>,
     scalar_slots: Vec<ScalarSlot>,
-    pointer_slots: FxHashMap<BufferId, PointerSlot>,
-    faults: Option<Faults>,
-    host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
-    /// What the driver says of the kernels that were bound by name, asked once.
-    named: FxHashMap<Arc<str>, Arc<kernel::Named>>,
-    /// The generated kernels so far.
-    recipes: FxHashMap<kernel::Shape, Rc<kernel::Recipe>>,
+    words: words::Words,
     /// The functions that nodes launch, by their handles.
     functions: FxHashMap<CUfunction, Function>,
-    words: words::Words,
     products: Vec<(NodePath, ProductBy)>,
+    faults: Option<Faults>,
+    host_fault: Arc<Mutex<Option<(NodePath, KernelError)>>>,
+    has_priorities: bool,
+    /// What the driver says of the kernels that were bound by name, asked once.
+    named: FxHashMap<Arc<str>, Arc<kernel::Named>>,
+}
+
+struct Lowering<'a> {
+    target: Target<'a>,
+    bindings: &'a Bindings<'a>,
+    held: Held,
+    memory: FxHashMap<BufferId, Memory>,
+    events: FxHashMap<EventId, Event>,
+    pointer_slots: FxHashMap<BufferId, PointerSlot>,
+    /// The generated kernels so far.
+    recipes: FxHashMap<kernel::Shape, Rc<kernel::Recipe>>,
     blas: Vec<Arc<Mutex<Handle>>>,
     /// Whether the operation that comes next has a parameter that changes.
     changeable: bool,
     /// The part of the outermost graph that nodes are added to.
     part: PartId,
-    has_priorities: bool,
     /// Buffers that allocation nodes made and no node has freed.
     allocated: Vec<BufferId>,
     /// What times the nodes of the outermost graph.
@@ -260,6 +236,25 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
+    fn new(target: Target<'a>, bindings: &'a Bindings<'a>, held: Held) -> Self {
+        Self {
+            target,
+            bindings,
+            held,
+            memory: FxHashMap::default(),
+            events: FxHashMap::default(),
+            pointer_slots: FxHashMap::default(),
+            recipes: FxHashMap::default(),
+            blas: Vec::new(),
+            changeable: false,
+            part: PartId(0),
+            allocated: Vec::new(),
+            split: None,
+            made: None,
+            renewed: 0,
+        }
+    }
+
     /// Allocates the pools of the schedule and lowers the nodes of a graph inside a node, in issue order.
     fn graph(&mut self, scope: &mut Scope<'_>) -> Result<(), InstantiateError> {
         self.place_internal(scope)?;
@@ -380,7 +375,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn next_op(&self) -> OpId {
-        OpId(self.ops.len() as u32)
+        OpId(self.held.ops.len() as u32)
     }
 
     /// What notes the nodes that are added to this graph of the driver's, if it is the outermost and that is noted.
@@ -392,7 +387,7 @@ impl<'a> Lowering<'a> {
     /// Notes a node of the driver's that was added: its parameters are kept if a slot is among them.
     fn added(&mut self, node: CUgraphNode, work: impl FnOnce() -> Work) {
         if std::mem::take(&mut self.changeable) {
-            self.ops.push(Op { node, work: work(), part: self.part, changed: false });
+            self.held.ops.push(Op { node, work: work(), part: self.part, changed: false });
         }
     }
 }

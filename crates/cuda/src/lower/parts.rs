@@ -133,7 +133,7 @@ impl Lowering<'_> {
             let part = scope.parts.get(at).copied().unwrap_or(PartId(0));
             ends.iter_mut().for_each(|node| rename(part, node));
         }
-        self.ops.iter_mut().for_each(|op| rename(op.part, &mut op.node));
+        self.held.ops.iter_mut().for_each(|op| rename(op.part, &mut op.node));
     }
 
     /// Lowers a part: nodes in issue order.
@@ -153,7 +153,7 @@ impl Lowering<'_> {
         }
         self.nodes(scope, reuse, nodes)?;
         let mut flags = 0;
-        if std::mem::take(&mut self.has_priorities) {
+        if std::mem::take(&mut self.held.has_priorities) {
             flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
         }
         if !self.allocated.is_empty() {

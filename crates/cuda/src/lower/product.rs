@@ -81,12 +81,12 @@ impl Lowering<'_> {
         let problem = match self.for_cublas(scope, id, node)? {
             Ok((product, device)) => {
                 let node = self.by_cublas(scope, id, &product, &device, after)?;
-                self.products.push((scope.path(id), ProductBy::Cublas));
+                self.held.products.push((scope.path(id), ProductBy::Cublas));
                 return Ok(Some(smallvec![node]));
             }
             Err(why) => why,
         };
-        self.products.push((scope.path(id), ProductBy::Generated { why: problem }));
+        self.held.products.push((scope.path(id), ProductBy::Generated { why: problem }));
         Ok(None)
     }
 
@@ -110,14 +110,7 @@ impl Lowering<'_> {
         if scope.has_weak_edges(id) {
             return not("it has a weak edge");
         }
-        let views: SmallVec<[View; 3]> = node
-            .args
-            .iter()
-            .filter_map(|arg| match arg {
-                Arg::View(view, _) => Some(*view),
-                _ => None,
-            })
-            .collect();
+        let views: SmallVec<[View; 3]> = node.args.iter().filter_map(Arg::view).copied().collect();
         let mut matrices: SmallVec<[Matrix; 3]> = SmallVec::new();
         for view in &views {
             let Base::Address(base) = scope.bases[view.buffer.index()] else {
@@ -177,7 +170,7 @@ impl Lowering<'_> {
         let node = unsafe { add_node(scope.driver, after, &mut params) };
         // SAFETY: the captured graph is this function's own.
         log_drop(unsafe { call!(cuGraphDestroy(graph)) });
-        self.arenas.push(workspace);
+        self.held.arenas.push(workspace);
         if !self.blas.iter().any(|known| Arc::ptr_eq(known, &handle)) {
             self.blas.push(handle);
         }

@@ -16,6 +16,7 @@ use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::exec::{Use, Work, is_on_host};
 use crate::graph::{Dependencies, add_node, params_of};
+use crate::transfer::Transfer;
 
 /// One end of a copy or the destination of a fill.
 struct End {
@@ -59,7 +60,7 @@ impl Lowering<'_> {
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
         let src = self.end(scope, id, &node.src, "source of the copy")?;
         let dst = self.end(scope, id, &node.dst, "destination of the copy")?;
-        if overlaps(node) {
+        if node.overlaps_itself() {
             return Err(scope.unsupported(id, "source and destination of the copy overlap"));
         }
         if node.extent.bytes() == 0 {
@@ -116,6 +117,7 @@ impl Lowering<'_> {
         // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
         let node = unsafe { add_node(scope.driver, after, &mut params) };
         let node = node.map_err(scope.refused(id))?;
+        let transfer = Transfer::Copy(copy, context);
         let is_here = !between && context == self.target.devices[0].context();
         // The driver changes no copies of rows in executables.
         let is_line = height == 1 && depth == 1;
@@ -123,9 +125,9 @@ impl Lowering<'_> {
             && is_line
             && let Some(made) = self.noted(scope, scope.driver)
         {
-            made.copy(node, after, (copy, context));
+            made.transfer(node, after, transfer);
         }
-        self.added(node, || Work::Copy(copy, context));
+        self.added(node, || Work::Transfer(transfer));
         Ok(smallvec![node])
     }
 
@@ -175,31 +177,14 @@ impl Lowering<'_> {
             // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
             let node = unsafe { add_node(scope.driver, after, &mut params) };
             let node = node.map_err(scope.refused(id))?;
+            let transfer = Transfer::Fill(fill, dst.context);
             let is_here = dst.context == self.target.devices[0].context();
             if is_here && let Some(made) = self.noted(scope, scope.driver) {
-                made.fill(node, after, (fill, dst.context));
+                made.transfer(node, after, transfer);
             }
-            self.added(node, || Work::Fill(fill, dst.context));
+            self.added(node, || Work::Transfer(transfer));
             nodes.push(node);
         }
         Ok(nodes)
     }
-}
-
-/// Whether the ends of a copy within one buffer may share a byte.
-fn overlaps(node: &MemcpyNode) -> bool {
-    let (Some(src), Some(dst)) = (node.src.region(node.extent), node.dst.region(node.extent))
-    else {
-        return false;
-    };
-    if !src.overlaps(&dst) {
-        return false;
-    }
-    // Columns of the same rows: apart if their bytes are apart within a row, all the way round.
-    let (pitch, width) = (node.src.pitch, node.extent.width);
-    if node.extent.height == 1 && node.extent.depth == 1 || pitch != node.dst.pitch || pitch == 0 {
-        return true;
-    }
-    let apart = (node.dst.offset % pitch + pitch - node.src.offset % pitch) % pitch;
-    apart < width || pitch - apart < width
 }

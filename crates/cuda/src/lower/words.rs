@@ -73,9 +73,9 @@ impl Lowering<'_> {
 
     /// Memory for so many words, unless there is some already.
     pub(super) fn room_for(&mut self, words: usize) -> Result<(), DriverError> {
-        if words > 0 && self.words.memory.is_none() {
+        if words > 0 && self.held.words.memory.is_none() {
             let (owner, device) = (self.target.owner, &self.target.devices[0]);
-            self.words.memory = Some(Memory::on_device(owner, device, words as u64 * 8)?);
+            self.held.words.memory = Some(Memory::on_device(owner, device, words as u64 * 8)?);
         }
         Ok(())
     }
@@ -86,16 +86,16 @@ impl Lowering<'_> {
         scope: &Scope<'_>,
         id: NodeId,
     ) -> Result<(), InstantiateError> {
-        if self.words.change.is_none() {
+        if self.held.words.change.is_none() {
             let device = self.target.devices[0].clone();
-            self.words.change = Some(self.compiled(scope, id, &device, &change_words())?);
+            self.held.words.change = Some(self.compiled(scope, id, &device, &change_words())?);
         }
         Ok(())
     }
 
     /// The parameter block, if some kernel reads it.
     pub(super) fn block(&mut self) -> Option<Block> {
-        std::mem::take(&mut self.words).into_block()
+        std::mem::take(&mut self.held.words).into_block()
     }
 }
 

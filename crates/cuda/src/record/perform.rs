@@ -10,9 +10,9 @@ use cudarc::driver::sys::{
 use phonograph_trace::{Call, CuResult, Function, MemoryId, Mode, Stream, StreamKind};
 use rustc_hash::FxHashMap;
 
-use super::program::{Info, info};
 use super::{NO_DATA, RecordError, Recorder, nothing_on_host};
 use crate::error::{DriverError, call, log_drop};
+use crate::stream_capture::CaptureInfo;
 
 /// The driver's names for the default streams.
 pub(super) const LEGACY: usize = 1;
@@ -282,9 +282,10 @@ impl State {
     /// # Safety
     /// The stream lives.
     unsafe fn update(&mut self, stream: CUstream, asked: &Call) -> Result<(), DriverError> {
-        let mut nodes = match info(self.handle(asked.from))? {
-            Info::Active { waits, .. } => waits,
-            Info::None | Info::Invalidated => Vec::new(),
+        // SAFETY: the caller's promise, of every stream of the program.
+        let mut nodes: Vec<_> = match unsafe { CaptureInfo::of(self.handle(asked.from)) }? {
+            CaptureInfo::Active { after, .. } => after.iter().map(|(node, _)| node).collect(),
+            CaptureInfo::None | CaptureInfo::Invalidated => Vec::new(),
         };
         use CUstreamUpdateCaptureDependencies_flags as D;
         let flags = if asked.flags.add {

@@ -5,12 +5,11 @@
 //! it is; that is also how [`conformance`](phonograph_capture::conformance) names them.
 
 use std::collections::BTreeMap;
-use std::ptr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use cudarc::driver::sys::{CUgraph, CUgraphNode, CUstream};
+use cudarc::driver::sys::{CUgraph, CUgraphNode};
 use phonograph_trace::recording::{Program, RecordedGraph, RecordedStatus, Step};
 use phonograph_trace::{Call, CuResult, ThreadId};
 use rustc_hash::FxHashMap;
@@ -21,6 +20,7 @@ use crate::captures::relaxed;
 use crate::error::DriverError;
 use crate::foreign::{ImportError, edges_of, kind_name, nodes_of};
 use crate::graph::{Executable, Graph};
+use crate::stream_capture::CaptureInfo;
 
 /// A node or edge whose step was not seen.
 const UNSEEN: i64 = -1;
@@ -111,10 +111,11 @@ impl Seen {
                 found.push(None);
                 continue;
             };
-            found.push(Some(info(stream)?));
+            // SAFETY: the stream was not destroyed, and the threads of the program wait for this one.
+            found.push(Some(unsafe { CaptureInfo::of(stream) }?));
         }
         for info in found.iter().flatten() {
-            if let Info::Active { capture, graph, .. } = info {
+            if let CaptureInfo::Active { capture, graph, .. } = info {
                 self.captures.entry(*capture).or_insert(step);
                 self.graphs.insert(*graph, (*capture, step));
                 let names = self.nodes.entry(*capture).or_default();
@@ -128,12 +129,12 @@ impl Seen {
             .into_iter()
             .map(|info| match info {
                 None => RecordedStatus::Destroyed,
-                Some(Info::None) => RecordedStatus::None,
-                Some(Info::Invalidated) => RecordedStatus::Invalidated,
-                Some(Info::Active { capture, waits, .. }) => {
+                Some(CaptureInfo::None) => RecordedStatus::None,
+                Some(CaptureInfo::Invalidated) => RecordedStatus::Invalidated,
+                Some(CaptureInfo::Active { capture, after, .. }) => {
                     let names = &self.nodes[&capture];
-                    let name = |node: &CUgraphNode| names.get(node).copied().unwrap_or(UNSEEN);
-                    let mut deps: Vec<i64> = waits.iter().map(name).collect();
+                    let name = |(node, _)| names.get(&node).copied().unwrap_or(UNSEEN);
+                    let mut deps: Vec<i64> = after.iter().map(name).collect();
                     deps.sort_unstable();
                     RecordedStatus::Active { capture: self.captures[&capture], deps }
                 }
@@ -183,41 +184,4 @@ fn refused(error: ImportError) -> RecordError {
         ImportError::Driver(error) => error.into(),
         other => RecordError::Words { id: String::new(), step: 0, error: other.to_string() },
     }
-}
-
-/// What a stream answers about its capture.
-pub(super) enum Info {
-    None,
-    Invalidated,
-    Active { capture: u64, graph: CUgraph, waits: Vec<CUgraphNode> },
-}
-
-/// Asks a stream about its capture, which changes nothing.
-pub(super) fn info(stream: CUstream) -> Result<Info, DriverError> {
-    let (mut status, mut capture, mut count) = (0u32, 0, 0);
-    let (mut graph, mut nodes, mut data) = (ptr::null_mut(), ptr::null(), ptr::null());
-    // SAFETY: the stream lives; all results are for this call to write, the status in 32 bits.
-    unsafe {
-        crate::error::call!(cuStreamGetCaptureInfo_v3(
-            stream,
-            (&raw mut status).cast(),
-            &mut capture,
-            &mut graph,
-            &mut nodes,
-            &mut data,
-            &mut count
-        ))
-    }?;
-    Ok(match status {
-        0 => Info::None,
-        1 => {
-            let waits = match count {
-                0 => Vec::new(),
-                // SAFETY: the stream waits for so many nodes, and nobody calls before they are copied.
-                _ => unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec(),
-            };
-            Info::Active { capture, graph, waits }
-        }
-        _ => Info::Invalidated,
-    })
 }

@@ -10,13 +10,13 @@ use cudarc::driver::sys::{CUgraph, CUstream};
 use phonograph_trace::CuResult;
 use phonograph_trace::recording::{CaptureStatus, MatrixRow, MatrixThread, NodeRow};
 
-use super::program::{Info, info};
 use super::scene::Scene;
 use super::{RecordError, Recorder};
 use crate::captures::relaxed;
 use crate::error::{DriverError, call};
 use crate::foreign::{ImportError, edges_of, kind_name, nodes_of};
 use crate::graph::{Executable, Graph};
+use crate::stream_capture::CaptureInfo;
 
 impl Recorder {
     /// The row of a call beside a capture, with this driver's answers.
@@ -144,10 +144,11 @@ fn settled(code: u32) -> CuResult {
 }
 
 fn status(stream: CUstream) -> Result<u32, DriverError> {
-    Ok(match info(stream)? {
-        Info::None => 0,
-        Info::Active { .. } => 1,
-        Info::Invalidated => 2,
+    // SAFETY: the scene's streams live, and it is this thread's.
+    Ok(match unsafe { CaptureInfo::of(stream) }? {
+        CaptureInfo::None => 0,
+        CaptureInfo::Active { .. } => 1,
+        CaptureInfo::Invalidated => 2,
     })
 }
 

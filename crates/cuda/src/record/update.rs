@@ -9,6 +9,7 @@ use cudarc::driver::sys::{
     CUgraphNodeType, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationType, CUmemLocationType, CUmemorytype,
 };
+use phonograph_capture::update::REASONS;
 use phonograph_trace::CuResult;
 use phonograph_trace::recording::{ErrorNode, Node, UpdatePair};
 
@@ -21,19 +22,6 @@ use crate::stream::Event;
 /// Bytes from one row of a copy to the next, and rows from one slice to the next.
 const PITCH: usize = 512;
 const SLICE: usize = 4;
-
-/// What the driver calls the outcomes of an update, by number.
-const OUTCOMES: [&str; 9] = [
-    "SUCCESS",
-    "ERROR",
-    "TOPOLOGY_CHANGED",
-    "NODE_TYPE_CHANGED",
-    "FUNCTION_CHANGED",
-    "PARAMETERS_CHANGED",
-    "NOT_SUPPORTED",
-    "UNSUPPORTED_FUNCTION_CHANGE",
-    "ATTRIBUTES_CHANGED",
-];
 
 impl Recorder {
     /// The pair with this driver's answer.
@@ -66,7 +54,7 @@ impl Recorder {
             let place = b.nodes.iter().position(|&known| known == node);
             (!node.is_null()).then(|| place.map_or(ErrorNode::Inner, ErrorNode::Top))
         };
-        let update = OUTCOMES.get(outcome as usize).copied().map(str::to_owned);
+        let update = REASONS.get(outcome as usize).copied().map(str::to_owned);
         Ok(UpdatePair {
             result: CuResult(done.map_or_else(|error| error.code, |()| 0)),
             update: update.unwrap_or_else(|| outcome.to_string()),

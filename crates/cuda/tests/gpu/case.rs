@@ -12,7 +12,7 @@ use phonograph_graph::{
 use phonograph_kernels::cuda::Place;
 
 pub use self::cuda as device;
-pub use crate::shared_case::{Case, Machine, add_one, check, tensor, view};
+pub use crate::shared_case::{Case, Machine, add_one, check, tensor, tensor_of, view};
 
 /// Waits until no other test uses the device, and keeps it until the test's thread ends: while one test records, the driver
 /// refuses what another one does, and breaks the recording.

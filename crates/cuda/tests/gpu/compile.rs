@@ -13,7 +13,7 @@ use phonograph_graph::{
 };
 use phonograph_kernels::cuda;
 
-use crate::case::{fused_reduction, packs, place, product_with_bias};
+use crate::case::{fused_reduction, packs, place, product_with_bias, tensor_of};
 
 const NUMBERS: [DType; 5] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
 
@@ -100,11 +100,7 @@ fn everything() -> Expr {
 fn expressions_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     let mut b = GraphBuilder::new();
-    let mut view = |dtype: DType, extents: &[u64]| {
-        let bytes: u64 = extents.iter().product::<u64>() * dtype.size();
-        let buffer = b.external_buffer("x", bytes as usize);
-        View::contiguous(buffer, dtype, extents).unwrap()
-    };
+    let mut view = |dtype: DType, extents: &[u64]| tensor_of(&mut b, "x", dtype, extents);
     let extents = [4, 3, 5];
     let inputs = DType::ALL.map(|t| view(t, &extents));
     let outputs = DType::ALL.map(|t| view(t, &[5, 3, 4]).transpose(0, 2).unwrap());
@@ -125,11 +121,7 @@ fn expressions_compile() {
 fn library_kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     let mut b = GraphBuilder::new();
-    let mut view = |dtype: DType, extents: &[u64]| {
-        let bytes: u64 = extents.iter().product::<u64>() * dtype.size();
-        let buffer = b.external_buffer("x", bytes as usize);
-        View::contiguous(buffer, dtype, extents).unwrap()
-    };
+    let mut view = |dtype: DType, extents: &[u64]| tensor_of(&mut b, "x", dtype, extents);
     let mut nodes = Vec::new();
     for dtype in NUMBERS {
         for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::ArgMax] {

@@ -181,10 +181,7 @@ fn syntax(error: &serde_json::Error) -> JsonError {
 /// The launch of a kernel that says none: unknown for a function, one thread an element of the output for what
 /// backends generate.
 fn default_launch(kernel: &KernelRef, args: &[Arg]) -> KernelConfig {
-    let mut views = args.iter().filter_map(|arg| match arg {
-        Arg::View(view, _) => Some(view),
-        _ => None,
-    });
+    let mut views = args.iter().filter_map(Arg::view);
     let shape = match kernel {
         KernelRef::Named(_) => return KernelConfig::unknown(),
         KernelRef::Elementwise(expr) => views.nth(expr.inputs().len()),

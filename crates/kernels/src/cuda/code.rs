@@ -4,6 +4,7 @@
 //! Where inputs, parameters and positions come from is for the kernel around to say.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use phonograph_graph::{BinaryOp, CompareOp, DType, Expr, Op, Scalar, UnaryOp, ValueId};
 
@@ -53,11 +54,19 @@ impl Code<'_> {
         let (id, dtype) = self.expr.outputs()[output];
         format!("{}({}{})", store(dtype), self.prefix, id.0)
     }
-}
 
-/// Whether an expression asks for positions.
-pub(crate) fn asks_for_positions(expr: &Expr) -> bool {
-    expr.ops().iter().any(|op| matches!(op, Op::Index(_)))
+    /// Stores the outputs from `first` on to these views, each to its element of this number.
+    pub fn stores(
+        &self,
+        views: Range<usize>,
+        first: usize,
+        element: &dyn Fn(usize) -> String,
+    ) -> String {
+        let store = |(view, output)| {
+            format!("        x{view}[{}] = {};\n", element(view), self.output(output))
+        };
+        views.zip(first..).map(store).collect()
+    }
 }
 
 /// The beginning of a source with these expressions in it, whose parameters end in so many words.

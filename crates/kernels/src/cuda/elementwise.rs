@@ -16,10 +16,11 @@ use std::fmt::Write;
 
 use phonograph_graph::{Expr, View};
 
-use super::code::{self, Code, asks_for_positions};
+use super::code::{self, Code};
 use super::params::Params;
-use super::space::{Space, THREADS, strides};
+use super::space::THREADS;
 use super::{CudaKernel, ENTRY, raw};
+use crate::space::{Space, asks_for_positions, strides};
 
 /// Fewer elements leave most of the device idle when a thread takes several.
 const MANY: u64 = 1 << 17;
@@ -39,7 +40,7 @@ pub(super) fn kernel(expr: &Expr, mut params: Params<'_>, aligned: bool) -> Cuda
     let words = space.words();
     let width = width(expr, views, &space, by_axis);
     let one = body(expr, &|view| format!("x{view}[{}]", space.offset(view)), inputs);
-    let (index, prelude) = (space.index, code::prelude([expr], words.len(), params.enters));
+    let (index, prelude) = (space.index(), code::prelude([expr], words.len(), params.enters));
     let threads = format!("({index})gridDim.x * {THREADS}u");
     let (pack, packs, first, step) = match width {
         1 => (String::new(), String::new(), "k".to_owned(), threads),
@@ -106,7 +107,7 @@ fn width(expr: &Expr, views: &[View], space: &Space, by_axis: bool) -> u64 {
 
 /// Declares `packs`, how many there are, and treats the thread's, if it has one.
 fn packs(expr: &Expr, views: &[View], space: &Space, width: u64, aligned: bool) -> String {
-    let (inputs, index) = (expr.inputs().len(), space.index);
+    let (inputs, index) = (expr.inputs().len(), space.index());
     let dense = |view: &usize| space.offset(*view) == "i";
     let (mut loads, mut stores, mut tests) = (String::new(), String::new(), Vec::new());
     for view in (0..views.len()).filter(dense) {

@@ -10,8 +10,8 @@ use phonograph_graph::{DType, FusedKernel, View};
 
 use super::code::{self, Code};
 use super::params::Params;
-use super::space::{Space, strides};
 use super::{CudaKernel, ENTRY};
+use crate::space::{Space, strides};
 
 const THREADS: u32 = 256;
 /// Of fewer tiles than this, each would be most of the time that the whole product takes.
@@ -42,7 +42,7 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
     let offset = |view: usize| space.offset(view - at.after_inputs.start);
     // 32 bits where they are enough for every place, because division is much faster then.
     let near = |view: &View| view.region().bytes / view.dtype.size() < 1 << 31;
-    let near = space.index == "u32" && views[..2].iter().all(near);
+    let near = space.index() == "u32" && views[..2].iter().all(near);
     let index = if near && k < 1 << 31 { "u32" } else { "u64" };
     let mut words = space.words();
     let first = words.len();
@@ -68,10 +68,7 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
                 first_param: 0,
                 position: &|of| format!("c{of}"),
             };
-            let stores = at.after_outputs.clone().enumerate().map(|(output, view)| {
-                format!("        x{view}[{}] = {};\n", offset(view), code.output(output))
-            });
-            let stores: String = stores.collect();
+            let stores = code.stores(at.after_outputs.clone(), 0, &offset);
             format!("\n{}{stores}", code.declare())
         }
     };

@@ -31,7 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod code;
+mod code;
 mod condition;
 mod elementwise;
 mod matmul;
@@ -39,7 +39,7 @@ mod params;
 mod prelude;
 mod reduce;
 mod rows;
-pub(crate) mod space;
+mod space;
 
 use phonograph_graph::{Arg, DType, FusedKernel, KernelNode, KernelRef, LibraryKernel, View};
 

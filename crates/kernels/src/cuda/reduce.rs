@@ -15,10 +15,11 @@
 
 use phonograph_graph::{DType, FusedKernel, ReduceOp};
 
-use super::code::{self, Code, asks_for_positions};
+use super::code::{self, Code};
 use super::params::Params;
-use super::space::{Space, THREADS, strides};
+use super::space::THREADS;
 use super::{CudaError, CudaKernel, ENTRY, Param, raw};
+use crate::space::Reduced;
 
 const CHUNK: u64 = 1024;
 /// The most warps of a block that share an output.
@@ -44,22 +45,10 @@ pub(super) fn kernel(
         return Err(CudaError::TooLong(length));
     }
     let at = fused.operands();
-    // What belongs to the elements is seen from the results, and steps along the axis.
-    let of_elements =
-        |view: usize| at.before_inputs.contains(&view) || at.before_outputs.contains(&view);
-    let (mut seen, mut along) = (Vec::new(), Vec::new());
-    for (number, view) in views.iter().enumerate() {
-        let mut strides = strides(view);
-        along.push(if of_elements(number) { strides.remove(axis) } else { 0 });
-        seen.push(strides);
-    }
-    let across = at.before_inputs.clone().any(|view| {
-        along[view] > 1 && seen[view].last().is_some_and(|&stride| stride < along[view])
-    });
+    let Reduced { results: space, along, by_columns, by_axis } =
+        Reduced::new(fused, views, axis, output);
     let exprs = || [&fused.before, &fused.after].into_iter().flatten();
-    let by_axis = exprs().any(asks_for_positions);
-    let space = Space::new(output.shape().extents(), &seen, by_axis);
-    let by_columns = across && space.elements >= MANY_OUTPUTS;
+    let by_columns = by_columns && space.elements >= MANY_OUTPUTS;
     let mut words = space.words();
     let at_length = words.len();
     words.push(length);
@@ -83,10 +72,7 @@ pub(super) fn kernel(
                     of => format!("c{}", if of < axis { of } else { of - 1 }),
                 },
             };
-            let stores = at.before_outputs.clone().zip(1..).map(|(view, output)| {
-                format!("        x{view}[{}] = {};\n", element_at(view), code.output(output))
-            });
-            let stores: String = stores.collect();
+            let stores = code.stores(at.before_outputs.clone(), 1, &element_at);
             format!("\n{}{stores}        return {};", code.declare(), code.output(0))
         }
     };
@@ -111,10 +97,7 @@ pub(super) fn kernel(
                 first_param,
                 position: &|of| format!("c{of}"),
             };
-            let stores = at.after_outputs.clone().enumerate().map(|(output, view)| {
-                format!("        x{view}[{}] = {};\n", space.offset(view), code.output(output))
-            });
-            let stores: String = stores.collect();
+            let stores = code.stores(at.after_outputs.clone(), 0, &|view| space.offset(view));
             format!("{{\n{}{stores}        }}", code.declare())
         }
     };
@@ -160,7 +143,7 @@ pub(super) fn kernel(
         params.plain("u8 *scratch", Param::Scratch(counters + space.elements * splits * 16));
     }
     let (declared, start, params) = params.finish(words);
-    let index = space.index;
+    let index = space.index();
     let source = format!(
         "{prelude}{fold}{TREE}
 extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({declared}) {{

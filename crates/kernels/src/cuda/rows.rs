@@ -8,8 +8,9 @@
 use phonograph_graph::DType;
 
 use super::params::Params;
-use super::space::{Space, THREADS, strides};
+use super::space::THREADS;
 use super::{CudaKernel, ENTRY, Param, prelude, raw};
+use crate::space::{Space, strides};
 
 /// Threads of a block of scatter-add; also the row numbers that it holds in shared memory.
 const COLUMNS: u32 = 128;
@@ -38,7 +39,7 @@ pub(super) fn gather(mut params: Params<'_>, id: u32) -> CudaKernel {
     let first = words.len();
     let rows = table.shape().extents()[0];
     words.extend([rows, row_stride, u64::from(id)]);
-    let (prelude, index) = (prelude::with_words(words.len(), params.enters), space.index);
+    let (prelude, index) = (prelude::with_words(words.len(), params.enters), space.index());
     let (element, number) = (bits(table.dtype), raw(numbers.dtype));
     let positions = space.positions(true);
     let (in_row, in_list, to) = (space.offset(0), space.offset(1), space.offset(2));
@@ -76,7 +77,7 @@ pub(super) fn scatter_add(mut params: Params<'_>, id: u32) -> CudaKernel {
     words.extend([rows, numbers.elements(), numbers.strides()[0], from_row, to_row, u64::from(id)]);
     let prelude = prelude::with_words(words.len(), params.enters);
     let (element, number) = (raw(sum.dtype), raw(numbers.dtype));
-    let index = space.index;
+    let index = space.index();
     let (positions, from, to) = (space.positions(false), space.offset(0), space.offset(1));
     let add = match sum.dtype {
         DType::I32 => "(i32)((u32)*to + (u32)*from)",

@@ -4,6 +4,7 @@
 //! Where inputs, parameters and positions come from is for the kernel around to say.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use phonograph_graph::{BinaryOp, CompareOp, DType, Expr, Op, Scalar, UnaryOp, ValueId};
 
@@ -55,6 +56,19 @@ impl Code<'_> {
     /// An output's value.
     pub fn output(&self, output: usize) -> String {
         format!("{}{}", self.prefix, self.expr.outputs()[output].0.0)
+    }
+
+    /// Stores the outputs from `first` on to these views, each to its element of this number.
+    pub fn stores(
+        &self,
+        views: Range<usize>,
+        first: usize,
+        element: &dyn Fn(usize) -> String,
+    ) -> String {
+        let store = |(view, output)| {
+            format!("    store{view}({}, {});\n", element(view), self.output(output))
+        };
+        views.zip(first..).map(store).collect()
     }
 }
 

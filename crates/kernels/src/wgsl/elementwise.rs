@@ -8,8 +8,7 @@ use phonograph_graph::Expr;
 use super::code::Code;
 use super::index::{Index, THREADS};
 use super::{ENTRY, Source, WgslError, WgslKernel};
-use crate::cuda::code::asks_for_positions;
-use crate::cuda::space::{Space, strides};
+use crate::space::{Space, asks_for_positions, strides};
 
 pub(super) fn kernel(mut source: Source<'_>, expr: &Expr) -> Result<WgslKernel, WgslError> {
     let inputs = expr.inputs().len();
@@ -25,12 +24,8 @@ pub(super) fn kernel(mut source: Source<'_>, expr: &Expr) -> Result<WgslKernel, 
         position: &|axis| format!("c{axis}"),
     };
     let values = code.declare(&mut source.block)?;
-    let stores: String = (0..expr.outputs().len())
-        .map(|output| {
-            let at = inputs + output;
-            format!("    store{at}({}, {});\n", index.offset(at), code.output(output))
-        })
-        .collect();
+    let outputs = inputs..inputs + expr.outputs().len();
+    let stores = code.stores(outputs, 0, &|view| index.offset(view));
     let body = format!(
         "fn element(i: u32) {{
 {}{values}{stores}}}

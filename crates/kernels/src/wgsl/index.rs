@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::MAX_GROUPS;
 use super::block::Block;
-use crate::cuda::space::Space;
+use crate::space::Space;
 
 /// Threads of a workgroup of kernels that treat one element at a time.
 pub(super) const THREADS: u32 = 256;

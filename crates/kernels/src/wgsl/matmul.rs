@@ -10,7 +10,7 @@ use phonograph_graph::FusedKernel;
 use super::code::Code;
 use super::index::{Index, groups};
 use super::{ENTRY, MAX_ELEMENTS, Source, WgslError, WgslKernel, value};
-use crate::cuda::space::{Space, strides};
+use crate::space::{Space, strides};
 
 const TILE: u64 = 64;
 
@@ -63,10 +63,7 @@ pub(super) fn kernel(mut source: Source<'_>, fused: &FusedKernel) -> Result<Wgsl
                 position: &|of| format!("c{of}"),
             };
             let values = code.declare(block)?;
-            let stores = at.after_outputs.clone().enumerate().map(|(output, view)| {
-                format!("    store{view}({}, {});\n", offset(view), code.output(output))
-            });
-            let stores: String = stores.collect();
+            let stores = code.stores(at.after_outputs.clone(), 0, &offset);
             format!("{values}{stores}")
         }
     };

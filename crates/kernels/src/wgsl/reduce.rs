@@ -17,8 +17,7 @@ use phonograph_graph::{DType, FusedKernel, ReduceOp};
 use super::code::Code;
 use super::index::{Index, THREADS, groups};
 use super::{ENTRY, MAX_ELEMENTS, Source, WgslError, WgslKernel, value};
-use crate::cuda::code::asks_for_positions;
-use crate::cuda::space::{Space, strides};
+use crate::space::Reduced;
 
 const CHUNK: u64 = 1024;
 /// The most teams that share an output: as many as a workgroup of 256 threads has.
@@ -39,22 +38,9 @@ pub(super) fn kernel(
     }
     let element_type = value(input.dtype)?;
     let at = fused.operands();
-    // What belongs to the elements is seen from the results, and steps along the axis.
-    let of_elements =
-        |view: usize| at.before_inputs.contains(&view) || at.before_outputs.contains(&view);
-    let (mut seen, mut along) = (Vec::new(), Vec::new());
-    for (number, view) in views.iter().enumerate() {
-        let mut strides = strides(view);
-        along.push(if of_elements(number) { strides.remove(axis) } else { 0 });
-        seen.push(strides);
-    }
-    let by_columns = at.before_inputs.clone().any(|view| {
-        along[view] > 1 && seen[view].last().is_some_and(|&stride| stride < along[view])
-    });
-    let by_axis = [&fused.before, &fused.after].into_iter().flatten().any(asks_for_positions);
-    let space = Space::new(output.shape().extents(), &seen, by_axis);
+    let Reduced { results, along, by_columns, by_axis } = Reduced::new(fused, views, axis, output);
     let block = &mut source.block;
-    let index = Index::new(space, block);
+    let index = Index::new(results, block);
     let length_word = block.value(length);
     let steps: Vec<String> = along.iter().map(|&step| block.value(step)).collect();
     let element_at = |view: usize| match along[view] {
@@ -80,10 +66,7 @@ pub(super) fn kernel(
                 },
             };
             let values = code.declare(block)?;
-            let stores = at.before_outputs.clone().zip(1..).map(|(view, output)| {
-                format!("    store{view}({}, {});\n", element_at(view), code.output(output))
-            });
-            let stores: String = stores.collect();
+            let stores = code.stores(at.before_outputs.clone(), 1, &element_at);
             format!("{values}{stores}    return {};\n", code.output(0))
         }
     };
@@ -108,10 +91,7 @@ pub(super) fn kernel(
                 position: &|of| format!("c{of}"),
             };
             let values = code.declare(block)?;
-            let stores = at.after_outputs.clone().enumerate().map(|(output, view)| {
-                format!("    store{view}({}, {});\n", index.offset(view), code.output(output))
-            });
-            let stores: String = stores.collect();
+            let stores = code.stores(at.after_outputs.clone(), 0, &|view| index.offset(view));
             format!("{values}{stores}")
         }
     };

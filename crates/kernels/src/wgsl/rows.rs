@@ -10,7 +10,7 @@ use phonograph_graph::DType;
 use super::block::Word;
 use super::index::{Index, THREADS, groups};
 use super::{ENTRY, Source, WgslKernel};
-use crate::cuda::space::{Space, strides};
+use crate::space::{Space, strides};
 
 /// The most ranges that the destination's rows are cut into: each goes through all numbers.
 const RANGES: u64 = 64;

@@ -375,11 +375,7 @@ impl Machine {
 
     /// Runs one kernel.
     pub fn kernel(&mut self, kernel: &KernelNode) {
-        let views: Vec<View> = kernel
-            .args
-            .iter()
-            .filter_map(|arg| if let Arg::View(view, _) = arg { Some(*view) } else { None })
-            .collect();
+        let views: Vec<View> = kernel.args.iter().filter_map(Arg::view).copied().collect();
         let shape = views.last().expect("a kernel has operands").shape();
         match &kernel.kernel {
             KernelRef::Elementwise(expr) => {

@@ -64,13 +64,7 @@ pub fn train(
     threads: u32,
     bar: &ProgressBar,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let mut shared: Vec<(&str, Memory)> = Vec::new();
-    for (name, extents) in PARAMETERS {
-        shared.push((name, device.alloc(network::bytes(extents) as u64)?));
-    }
-    let initial = network::initialise(seed)?;
-    let mut draw = ready(device, &initial, &plan(&initial, threads)?, &shared)?;
-    device.replay(&mut draw)?;
+    let shared = drawn(device, seed, threads)?;
 
     let count = digits.train.labels.len();
     let step = network::training_step(count as u64)?;
@@ -177,13 +171,7 @@ pub fn losses(
     options: &Options,
     threads: u32,
 ) -> Result<Vec<f32>, Box<dyn Error>> {
-    let mut shared: Vec<(&str, Memory)> = Vec::new();
-    for (name, extents) in PARAMETERS {
-        shared.push((name, device.alloc(network::bytes(extents) as u64)?));
-    }
-    let initial = network::initialise(seed)?;
-    let mut draw = ready(device, &initial, &plan(&initial, threads)?, &shared)?;
-    device.replay(&mut draw)?;
+    let shared = drawn(device, seed, threads)?;
     let count = digits.train.labels.len();
     let step = network::training_step(count as u64)?;
     let slots = (step.start, step.rate, step.order);
@@ -198,6 +186,22 @@ pub fn losses(
         losses.push(device.read::<f32>(&loss)?[0]);
     }
     Ok(losses)
+}
+
+/// The parameters as a seed draws them.
+fn drawn(
+    device: &mut Device,
+    seed: u64,
+    threads: u32,
+) -> Result<Vec<(&'static str, Memory)>, Box<dyn Error>> {
+    let mut shared = Vec::new();
+    for (name, extents) in PARAMETERS {
+        shared.push((name, device.alloc(network::bytes(extents) as u64)?));
+    }
+    let initial = network::initialise(seed)?;
+    let mut draw = ready(device, &initial, &plan(&initial, threads)?, &shared)?;
+    device.replay(&mut draw)?;
+    Ok(shared)
 }
 
 fn plan(graph: &ComputeGraph, threads: u32) -> Result<Schedule, Box<dyn Error>> {

@@ -7,14 +7,8 @@ use crate::context::ExecutionContext;
 /// See [`DeviceOp::map`].
 #[must_use = "operations do nothing until they are executed"]
 pub struct Map<A, F> {
-    of: A,
-    change: F,
-}
-
-impl<A, F> Map<A, F> {
-    pub(super) fn new(of: A, change: F) -> Self {
-        Self { of, change }
-    }
+    pub(super) of: A,
+    pub(super) change: F,
 }
 
 crate::awaitable!([A: DeviceOp, T: Send, F: FnOnce(<A as DeviceOp>::Output) -> T + Send] Map<A, F>);
@@ -41,14 +35,8 @@ unsafe impl<A: GraphNode, T: Send, F> GraphNode for Map<A, F> where
 /// See [`DeviceOp::inspect`].
 #[must_use = "operations do nothing until they are executed"]
 pub struct Inspect<A, F> {
-    of: A,
-    look: F,
-}
-
-impl<A, F> Inspect<A, F> {
-    pub(super) fn new(of: A, look: F) -> Self {
-        Self { of, look }
-    }
+    pub(super) of: A,
+    pub(super) look: F,
 }
 
 crate::awaitable!([A: DeviceOp, F: FnOnce(&<A as DeviceOp>::Output) + Send] Inspect<A, F>);

@@ -75,7 +75,7 @@ pub trait DeviceOp:
         O: DeviceOp,
         F: FnOnce(<Self as DeviceOp>::Output) -> O + Send,
     {
-        Then::new(self, next)
+        Then { first: self, next }
     }
 
     /// As [`then`](Self::then), but `next` may execute operations itself, which happens at once, in a capture too.
@@ -88,7 +88,7 @@ pub trait DeviceOp:
         O: DeviceOp,
         F: FnOnce(<Self as DeviceOp>::Output) -> O + Send,
     {
-        ThenUnchecked::new(self, next)
+        ThenUnchecked { first: self, next }
     }
 
     /// The output changed on the host while the operation is executed.
@@ -97,7 +97,7 @@ pub trait DeviceOp:
         T: Send,
         F: FnOnce(<Self as DeviceOp>::Output) -> T + Send,
     {
-        Map::new(self, change)
+        Map { of: self, change }
     }
 
     /// Looks at the output while the operation is executed.
@@ -105,7 +105,7 @@ pub trait DeviceOp:
     where
         F: FnOnce(&<Self as DeviceOp>::Output) + Send,
     {
-        Inspect::new(self, look)
+        Inspect { of: self, look }
     }
 
     /// Of no type but its output's.

@@ -8,14 +8,8 @@ use crate::lock::ExecutionLock;
 /// See [`DeviceOp::then`].
 #[must_use = "operations do nothing until they are executed"]
 pub struct Then<A, F> {
-    first: A,
-    next: F,
-}
-
-impl<A, F> Then<A, F> {
-    pub(super) fn new(first: A, next: F) -> Self {
-        Self { first, next }
-    }
+    pub(super) first: A,
+    pub(super) next: F,
 }
 
 crate::awaitable!([A: DeviceOp, O: DeviceOp, F: FnOnce(<A as DeviceOp>::Output) -> O + Send] Then<A, F>);
@@ -43,14 +37,8 @@ unsafe impl<A: GraphNode, O: GraphNode, F> GraphNode for Then<A, F> where
 /// See [`DeviceOp::then_unchecked`].
 #[must_use = "operations do nothing until they are executed"]
 pub struct ThenUnchecked<A, F> {
-    first: A,
-    next: F,
-}
-
-impl<A, F> ThenUnchecked<A, F> {
-    pub(super) fn new(first: A, next: F) -> Self {
-        Self { first, next }
-    }
+    pub(super) first: A,
+    pub(super) next: F,
 }
 
 crate::awaitable!([A: DeviceOp, O: DeviceOp, F: FnOnce(<A as DeviceOp>::Output) -> O + Send] ThenUnchecked<A, F>);

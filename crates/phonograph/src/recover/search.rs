@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use phonograph_graph::{ComputeGraph, NodeId};
+use phonograph_plan::random::Random;
 
 use super::layout::{Layout, chains, made};
 
@@ -96,13 +97,9 @@ impl<'a> Neighbourhood<'a> {
         let together = together.iter().flat_map(|forks| self.changes(forks, alone)).collect();
         let mut single: Vec<Move> =
             (0..self.forks.len()).flat_map(|fork| self.changes(&[fork], alone)).collect();
-        let mut random = seed;
+        let mut random = Random::new(seed);
         for at in (1..single.len()).rev() {
-            // SplitMix64: Steele, Lea and Flood, OOPSLA 2014.
-            random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            single.swap(at, ((z ^ (z >> 31)) % (at as u64 + 1)) as usize);
+            single.swap(at, random.below(at + 1));
         }
         [together, single]
     }

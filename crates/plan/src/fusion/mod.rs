@@ -209,7 +209,11 @@ fn merged(seen: &Seen, stored: &Stored, members: &[NodeId], group: &Group) -> No
             let Some((kernel, expr)) = seen.elementwise(member) else { continue };
             let (views, params): (Vec<Arg>, Vec<Arg>) =
                 kernel.args.iter().copied().partition(|arg| matches!(arg, Arg::View(..)));
-            composer.append(expr, &views.iter().filter_map(view_of).collect::<Vec<_>>(), &params);
+            composer.append(
+                expr,
+                &views.iter().filter_map(Arg::view).copied().collect::<Vec<_>>(),
+                &params,
+            );
         }
         if let Some(view) = hand_over {
             composer.hand_over(view);
@@ -261,13 +265,6 @@ fn merged(seen: &Seen, stored: &Stored, members: &[NodeId], group: &Group) -> No
     let config = config.expect("members are kernels");
     let kernel = KernelNode { kernel, config, args, fusible: true };
     Node { name: name(graph, members).into(), kind: NodeKind::Kernel(kernel), stream: None }
-}
-
-fn view_of(arg: &Arg) -> Option<View> {
-    match *arg {
-        Arg::View(view, _) => Some(view),
-        _ => None,
-    }
 }
 
 /// The parts' names, or the first and the last and how many there are.

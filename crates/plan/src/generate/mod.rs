@@ -23,6 +23,8 @@ use std::str::FromStr;
 
 use phonograph_graph::{ComputeGraph, GraphError, ViewError};
 
+use crate::random;
+
 /// The kernel that generated graphs consist of: each block keeps a processor busy for a microsecond.
 pub const SPIN: &str = "spin";
 
@@ -132,7 +134,7 @@ pub fn generate(kind: Kind, nodes: u32, seed: u64) -> Result<ComputeGraph, Gener
     if nodes == 0 || nodes > kind.max_nodes() {
         return Err(GenerateError::Nodes { kind, nodes });
     }
-    let random = Random::new(seed);
+    let random = Random(random::Random::new(seed));
     match kind {
         Kind::Chain => shapes::chain(nodes, random),
         Kind::Layered => shapes::layered(nodes, random),
@@ -143,23 +145,12 @@ pub fn generate(kind: Kind, nodes: u32, seed: u64) -> Result<ComputeGraph, Gener
     }
 }
 
-/// Numbers that follow from a seed (SplitMix64: G. Steele, D. Lea and C. Flood, OOPSLA 2014).
-struct Random(u64);
+/// Which graph a seed gives is published, and with it how numbers are cut to a range here.
+struct Random(random::Random);
 
 impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     /// A number below `end`, which is not 0. The bias is `end` in 2⁶⁴.
     fn below(&mut self, end: u32) -> u32 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u32
+        ((u128::from(self.0.next()) * u128::from(end)) >> 64) as u32
     }
 }

@@ -7,7 +7,7 @@
 
 use super::Budget;
 use super::first_fit::{Conflicts, FirstFit, Item};
-use super::random::Random;
+use crate::random::Random;
 
 /// Offsets by item, and one past the last byte of all.
 #[derive(Clone, PartialEq, Eq, Debug)]

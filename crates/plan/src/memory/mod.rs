@@ -40,7 +40,6 @@ mod niche;
 mod order;
 mod place;
 mod pool;
-mod random;
 mod sections;
 mod serial;
 mod tenants;

@@ -28,8 +28,8 @@ use std::hash::BuildHasherDefault;
 use rustc_hash::FxHasher;
 
 use super::Budget;
-use super::random::{Random, scramble};
 use super::sections::Span;
+use crate::random::{GOLDEN, Random, scramble};
 use choices::Niche;
 pub(super) use layout::{Layout, Piece};
 
@@ -400,7 +400,7 @@ impl<'a> Search<'a> {
         let mut key = u64::from(part.first) << 32 | u64::from(part.end);
         for section in part.sections() {
             key = key.wrapping_add(self.placed[section]) ^ self.floor[section];
-            key = key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            key = key.wrapping_mul(GOLDEN).rotate_left(29);
         }
         scramble(key)
     }

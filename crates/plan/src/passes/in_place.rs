@@ -196,7 +196,8 @@ impl<'a> Scratch<'a> {
     /// results the last one's reason.
     fn candidates(&self, node: NodeId, found: &mut Vec<Candidate>) -> Result<(), Reason> {
         let Some((kernel, parts)) = parts(self.graph, node) else { return Ok(()) };
-        let views: SmallVec<[View; 8]> = kernel.args.iter().filter_map(tensor).collect();
+        let views: SmallVec<[View; 8]> =
+            kernel.args.iter().filter_map(Arg::view).copied().collect();
         let named = |buffer| views.iter().filter(move |view| view.buffer == buffer).count();
         let mut refused = Ok(());
         for (inputs, results) in parts {
@@ -297,13 +298,6 @@ impl<'a> Scratch<'a> {
             late[index as usize].get_or_insert(why);
         }
         late
-    }
-}
-
-fn tensor(arg: &Arg) -> Option<View> {
-    match arg {
-        Arg::View(view, _) => Some(*view),
-        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ use phonograph_graph::{ComputeGraph, NodeId};
 
 use super::histories::{all, update};
 use super::{Bench, BlockId, Limits, Missed, Observed, Stage, Subject, Verdict};
+use crate::random::{GOLDEN, scramble};
 
 /// Orders tried on each input.
 const ORDERS: u32 = 3;
@@ -130,11 +131,7 @@ struct Order<'a> {
 impl Order<'_> {
     fn priority(&self, node: NodeId) -> u64 {
         let Some(seed) = self.seed else { return node.0.into() };
-        // SplitMix64: Steele, Lea and Flood, OOPSLA 2014.
-        let mut z = (u64::from(seed) << 32 | u64::from(node.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        scramble((u64::from(seed) << 32 | u64::from(node.0)).wrapping_mul(GOLDEN))
     }
 
     /// All nodes, in an order that also keeps these pairs, which point forward in captured order.

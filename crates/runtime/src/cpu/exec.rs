@@ -20,7 +20,7 @@ use super::kernels::{KernelError, Operands, Prepared, Scratch};
 use super::memory::{Allocation, DeviceToken, Memory};
 use super::program::{Program, TaskId, WorkerId};
 use super::team::{self, Cause, Team};
-use crate::refused::NodePath;
+use crate::refused::{NodePath, SetError, SlotExtent, check_value};
 
 /// A node, at any depth, that is ready to run: its place among an [`Exec`]'s runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -93,8 +93,7 @@ pub(super) enum Part {
 
 /// A pointer slot: what is bound, and every operand that looks into it.
 pub(super) struct PointerSlot {
-    pub bytes: u64,
-    pub align: u64,
+    pub extent: SlotExtent,
     pub bound: Option<Memory>,
     pub uses: Vec<Use>,
 }
@@ -107,7 +106,6 @@ pub(super) enum Use {
 }
 
 pub(super) struct ScalarSlot {
-    pub dtype: DType,
     pub value: Scalar,
     pub uses: Vec<(RunId, usize)>,
 }
@@ -182,62 +180,6 @@ pub enum NodeFault {
     Kernel(#[from] KernelError),
 }
 
-/// Why a slot could not be set or a node not be disabled.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum SetError {
-    /// No such slot.
-    #[error("the graph has no {0}")]
-    UnknownSlot(SlotId),
-    /// A value of another type.
-    #[error("{slot} is of type {expected}, not {given}")]
-    Type {
-        /// The slot.
-        slot: SlotId,
-        /// Its type.
-        expected: DType,
-        /// The value's.
-        given: DType,
-    },
-    /// Not a pointer slot.
-    #[error("{0} is no pointer slot of this graph")]
-    NotASlot(BufferId),
-    /// Memory of another device.
-    #[error("the memory belongs to another device")]
-    OtherDevice,
-    /// Memory that is too small.
-    #[error("pointer slot {buffer} needs {needed} bytes, the memory has {given}")]
-    TooSmall {
-        /// The slot.
-        buffer: BufferId,
-        /// Bytes needed.
-        needed: u64,
-        /// Bytes given.
-        given: u64,
-    },
-    /// Memory that does not begin where the graph's buffer may.
-    #[error("the memory for {buffer} is not aligned to {align} bytes")]
-    Misaligned {
-        /// The slot.
-        buffer: BufferId,
-        /// What its address must be a multiple of.
-        align: u64,
-    },
-    /// Memory that another operand uses.
-    #[error("the memory for {buffer} is already bound to {other}; operands must not overlap")]
-    Overlap {
-        /// The slot.
-        buffer: BufferId,
-        /// Who has it.
-        other: BufferId,
-    },
-    /// A node that the graph does not have.
-    #[error("the graph has no node {0}")]
-    UnknownNode(NodeId),
-    /// A node of a kind that cannot be disabled.
-    #[error("{0} cannot be disabled; only kernels, copies and fills can")]
-    NotDisableable(NodeId),
-}
-
 /// When one task of a replay ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskSpan {
@@ -300,10 +242,7 @@ impl Exec {
     pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        let (expected, given) = (known.dtype, value.dtype());
-        if expected != given {
-            return Err(SetError::Type { slot, expected, given });
-        }
+        check_value(slot, known.value, value)?;
         known.value = value;
         for &(run, index) in &known.uses {
             if let Op::Work(work) = &mut self.runs.0[run.0 as usize].op {
@@ -315,26 +254,15 @@ impl Exec {
 
     /// Binds memory to a pointer slot for the replays to come. O(bound buffers + uses of the slot).
     pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), SetError> {
+        let slots = self.pointer_slots.iter();
+        let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
+        let taken = bound.chain(&self.memory).map(|(&id, memory)| (id, memory.span()));
+        let slot = self.pointer_slots.get(&buffer).ok_or(SetError::NotASlot(buffer))?;
         if !Arc::ptr_eq(&memory.device, &self.device) {
             return Err(SetError::OtherDevice);
         }
-        let slots = self.pointer_slots.iter();
-        let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
-        let taken = bound.chain(&self.memory).filter(|(id, _)| **id != buffer);
-        let mut clash: Vec<_> =
-            taken.filter(|(_, m)| m.overlaps(memory)).map(|(&id, _)| id).collect();
-        clash.sort_unstable();
-        if let Some(&other) = clash.first() {
-            return Err(SetError::Overlap { buffer, other });
-        }
-        let slot = self.pointer_slots.get_mut(&buffer).ok_or(SetError::NotASlot(buffer))?;
-        let (needed, given) = (slot.bytes, memory.bytes());
-        if given < needed {
-            return Err(SetError::TooSmall { buffer, needed, given });
-        }
-        if !memory.span().start.is_multiple_of(slot.align) {
-            return Err(SetError::Misaligned { buffer, align: slot.align });
-        }
+        slot.extent.check(memory.span(), taken)?;
+        let slot = self.pointer_slots.get_mut(&buffer).expect("it is there");
         slot.bound = Some(memory.clone());
         for &place in &slot.uses {
             let (Use::Operand(run, _) | Use::Condition(run, _)) = place;

@@ -22,7 +22,7 @@ use super::exec::{
 use super::kernels::{PrepareError, Prepared, Registry, ScalarSource};
 use super::memory::{Allocation, DeviceToken, Memory, OutOfMemory};
 use super::program::{ProgramBuilder, ProgramError, TaskId, WorkerId};
-use crate::refused::{Refused, check_bindings, check_graph};
+use crate::refused::{Refused, SlotExtent, check_bindings, check_graph};
 
 /// A part of a split node is worth handing to another worker from this much work on; a hand-over costs about a microsecond.
 const SPLIT_NS: u64 = 10_000;
@@ -118,7 +118,7 @@ pub(super) fn instantiate(
         scalar_slots: graph
             .slots()
             .iter()
-            .map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() })
+            .map(|slot| ScalarSlot { value: slot.default, uses: Vec::new() })
             .collect(),
         pointer_slots: FxHashMap::default(),
     };
@@ -190,8 +190,8 @@ fn bind(
             }
             BufferRole::Slot(_) => {
                 let bound = given.get(&buffer).map(|&memory| memory.clone());
-                let (bytes, align) = (declared.bytes, declared.align);
-                slots.insert(buffer, PointerSlot { bytes, align, bound, uses: Vec::new() });
+                let extent = SlotExtent { buffer, bytes: declared.bytes, align: declared.align };
+                slots.insert(buffer, PointerSlot { extent, bound, uses: Vec::new() });
                 Base::Slot(buffer)
             }
             // The caller places internal buffers; a graph that is outermost has nothing around it.

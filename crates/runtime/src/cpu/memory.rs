@@ -130,15 +130,7 @@ impl Memory {
 
     /// Whether both handles are of the same memory.
     pub fn same_as(&self, other: &Memory) -> bool {
-        self.overlaps(other) && (self.offset, self.bytes) == (other.offset, other.bytes)
-    }
-
-    /// Whether there is a byte that both handles are of. Memory of no bytes counts as one.
-    pub(super) fn overlaps(&self, other: &Memory) -> bool {
-        let end = |memory: &Memory| memory.offset + memory.bytes.max(1);
-        Arc::ptr_eq(&self.allocation, &other.allocation)
-            && self.offset < end(other)
-            && other.offset < end(self)
+        self.span() == other.span()
     }
 
     /// Where it lies, by address; memory of no bytes may have one that others have as well.

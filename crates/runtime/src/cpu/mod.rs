@@ -14,10 +14,10 @@ mod memory;
 mod program;
 mod team;
 
-pub use crate::refused::NodePath;
+pub use crate::refused::{NodePath, SetError};
 pub use device::Cpu;
 pub use event::{Event, Ticket};
-pub use exec::{Exec, NodeFault, Profile, ReplayError, SetError, TaskSpan};
+pub use exec::{Exec, NodeFault, Profile, ReplayError, TaskSpan};
 pub use instantiate::{Bindings, InstantiateError};
 pub use measure::Overheads;
 pub use memory::{Memory, MemoryError, OutOfMemory};

@@ -6,15 +6,16 @@
 //! those that it is behind, tells what has failed. Every failure goes to the logical stream that submitted the work, and
 //! taints what the work would have written, and what has been made of that since.
 
+mod failures;
+mod memory;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::backend::{
-    Backend, BackendError, Failed, Issued, Operand, Placed, PooledStreamId, Ticket, Wait, Waiting,
-};
+use super::backend::{Backend, Issued, Operand, Placed, PooledStreamId, Ticket, Wait, Waiting};
 use super::caught::Caught;
 use super::handle::{Buffer, BufferKey, GraphKey, GraphToken, Returned, Returns, Values};
 use super::launches::Launches;
@@ -24,14 +25,12 @@ use super::prepared::Prepared;
 use super::taint::{Taints, Touch};
 use super::window::Recorded;
 use crate::capture::{CaptureError, LogicalStreamId};
-use crate::pool::{PageId, Pools, SizeClass, Slice};
+use crate::pool::{PageId, Pools, Slice};
 
 /// A queue this long is run.
 const LONG_QUEUE: usize = 32;
 /// A device with so much work under way is waited for: what it needs to tell failures is not to grow without end.
 const MUCH_PENDING: usize = 4096;
-/// Failures kept for a logical stream that does not ask.
-const KEPT_FAILURES: usize = 16;
 
 pub(super) enum Work {
     Run(Operation),
@@ -142,147 +141,18 @@ impl<B: Backend> Core<B> {
         Position(self.submitted)
     }
 
-    // --- memory -----------------------------------------------------------------------------------
-
-    /// A slice from the pools, or from a new page.
-    pub fn allocate(
-        &mut self,
-        on: PooledStreamId,
-        bytes: u64,
-        class: SizeClass,
-    ) -> Result<Slice, CaptureError> {
-        loop {
-            if let Some(slice) = self.pools.take(on, class, bytes) {
-                return Ok(slice);
-            }
-            self.grow(on, class)?;
-        }
-    }
-
-    pub fn grow(&mut self, on: PooledStreamId, class: SizeClass) -> Result<(), CaptureError> {
-        let memory = self.backend.allocate(class.page_bytes(), class.place())?;
-        self.pools.grow(on, class, memory);
-        Ok(())
-    }
-
-    /// Gives back pages that serve nobody, but for those of streams that `keep` names: their number and bytes. No stream
-    /// records.
-    pub fn trim(&mut self, keep: impl Fn(PooledStreamId) -> bool) -> (u64, u64) {
-        let idle = self.pools.trim(keep);
-        let ids: FxHashSet<_> = idle.iter().map(|(id, ..)| *id).collect();
-        for operation in self.prepared.take(|page| ids.contains(&page)) {
-            self.backend.release(operation);
-        }
-        let (mut pages, mut bytes) = (0, 0);
-        for (_, class, memory) in idle {
-            pages += 1;
-            bytes += class.page_bytes();
-            self.backend.free(memory);
-        }
-        (pages, bytes)
-    }
-
-    /// Gives a slice back to its pool.
-    pub fn give_back(&mut self, slice: Slice, bytes: u64) {
-        self.pools.give_back(slice, bytes);
-        if self.pools.class(slice.page).is_alone() {
-            self.leaving.push(slice.page);
-        }
-    }
-
-    /// Gives pages of one use back to the backend that nothing uses any more. No stream records. O(pages that leave).
-    pub fn let_go(&mut self) {
-        for page in std::mem::take(&mut self.leaving) {
-            let all = [Touched { slice: Slice { page, offset: 0 }, writes: true }];
-            let before = self.order.before(&all).chain(self.launches.before(&all));
-            let in_use = !self.order.open(None, before).is_empty();
-            let memory = if in_use { None } else { self.pools.remove(page) };
-            let Some(memory) = memory else {
-                self.leaving.push(page);
-                continue;
-            };
-            for operation in self.prepared.take(|of| of == page) {
-                self.backend.release(operation);
-            }
-            self.backend.free(memory);
-        }
-    }
-
-    /// Destroys what was put off. No stream records.
-    pub fn destroy_retired(&mut self) {
-        for exec in self.retired.drain(..) {
-            self.backend.destroy(exec);
-        }
-        for operation in self.retired_operations.drain(..) {
-            self.backend.release(operation);
-        }
-    }
-
-    /// The device is going: what is queued still runs, then everything goes back to the backend.
-    pub fn give_all_back(&mut self) {
-        for on in (0..self.streams.len() as u32).map(PooledStreamId) {
-            self.run_queue(on);
-            // Should the fence fail, nobody is left to be told, and there is nothing else to do than to let go of everything.
-            drop(self.backend.fence(on));
-        }
-        self.retired.extend(self.graphs.drain().map(|(_, sealed)| sealed.exec));
-        self.retired_operations.extend(self.prepared.take_all());
-        self.destroy_retired();
-        for page in self.pools.take_all() {
-            self.backend.free(page);
-        }
-    }
-
-    // --- taint ------------------------------------------------------------------------------------
-
-    /// Taints what a request that is refused now would have written.
-    pub fn taint(&mut self, error: &CaptureError, written: impl IntoIterator<Item = BufferKey>) {
-        let now = self.next_position();
-        self.taint_since(now, error, written);
-    }
-
-    fn taint_since(
-        &mut self,
-        since: Position,
-        error: &CaptureError,
-        written: impl IntoIterator<Item = BufferKey>,
-    ) {
-        let cause = Arc::new(error.clone());
-        for key in written {
-            if self.reachable(key) {
-                self.taints.insert(key, since, &cause);
-            }
-        }
-    }
-
-    /// How many buffers are tainted.
-    pub fn tainted(&self) -> usize {
-        self.taints.len()
-    }
-
-    /// Whether anybody can still see what a buffer holds: through a handle, or by replaying a graph. O(graphs) for a buffer
-    /// without a handle.
-    fn reachable(&self, key: BufferKey) -> bool {
-        self.alive.contains(&key) || self.graphs.values().any(|sealed| sealed.recorded.touches(key))
-    }
-
-    /// Handles or graphs are gone: taints of these buffers, where nothing can reach them any more, go too.
-    pub fn forget_taints(&mut self, of: impl IntoIterator<Item = BufferKey>) {
-        if self.taints.len() == 0 {
-            return; // what a graph's end costs does not grow with the number of graphs
-        }
-        for key in of {
-            if !self.reachable(key) {
-                self.taints.forget(key);
-            }
-        }
+    /// The work that work on these slices comes after.
+    fn before<'a>(
+        &'a self,
+        slices: &'a [Touched],
+    ) -> impl Iterator<Item = (PooledStreamId, Position)> + 'a {
+        self.order.before(slices).chain(self.launches.before(slices))
     }
 
     /// The streams with work that a read of a buffer comes after.
     pub fn writers(&self, buffer: &Buffer) -> SmallVec<[PooledStreamId; 4]> {
         let touched = [Touched { slice: buffer.slice(), writes: false }];
-        let before = self.order.before(&touched).chain(self.launches.before(&touched));
-        self.order.open(None, before)
+        self.order.open(None, self.before(&touched))
     }
 
     /// An error if a buffer is tainted, after everything that writes it.
@@ -292,8 +162,6 @@ impl<B: Backend> Core<B> {
         }
         self.taints.check(buffer.key(), buffer.name())
     }
-
-    // --- queues -----------------------------------------------------------------------------------
 
     /// Queues work behind everything that it conflicts with.
     pub fn enqueue(
@@ -311,11 +179,7 @@ impl<B: Backend> Core<B> {
         };
         let waits = match graph {
             Some(key) => self.order.open(Some(on), self.launches.before_launch(key)),
-            None => {
-                let slices = &touch.slices;
-                let before = self.order.before(slices).chain(self.launches.before(slices));
-                self.order.open(Some(on), before)
-            }
+            None => self.order.open(Some(on), self.before(&touch.slices)),
         };
         let settled = waits.into_iter().try_for_each(|other| self.follow(on, other));
         if let Err(error) = settled.and_then(|()| self.taints.clean(&touch, at)) {
@@ -418,27 +282,6 @@ impl<B: Backend> Core<B> {
             !settled.iter().any(|&(stream, at)| pending.on == stream && pending.at <= at)
         });
         refused
-    }
-
-    /// Work that had been issued turns out to have failed: taints what it would have written, and follows that through all
-    /// that has been issued since.
-    fn told(&mut self, failed: Vec<Failed>) {
-        let Some(first) = failed.iter().map(|failed| failed.ticket).min() else { return };
-        let mut failed: FxHashMap<Ticket, BackendError> =
-            failed.into_iter().map(|failed| (failed.ticket, failed.error)).collect();
-        let mut pending = std::mem::take(&mut self.pending);
-        pending.sort_by_key(|pending| pending.at);
-        for Pending { at, by, touch, .. } in pending.iter().filter(|p| Ticket(p.at.0) >= first) {
-            let error = failed.remove(&Ticket(at.0)).map(CaptureError::from);
-            match error.map_or_else(|| self.taints.clean(touch, *at), Err) {
-                Ok(()) => self.taints.rewritten(touch, *at),
-                Err(error) => {
-                    self.taint_since(*at, &error, touch.written.iter().copied());
-                    self.fail(*by, error);
-                }
-            }
-        }
-        self.pending = pending;
     }
 
     fn run_queue(&mut self, on: PooledStreamId) {
@@ -571,25 +414,6 @@ impl<B: Backend> Core<B> {
                 }
                 touch.into()
             }
-        }
-    }
-
-    // --- failures ---------------------------------------------------------------------------------
-
-    /// What failed for a logical stream since it last asked.
-    pub fn failures(&mut self, of: LogicalStreamId) -> Result<(), CaptureError> {
-        match self.failures.remove(&of) {
-            None => Ok(()),
-            Some(mut errors) if errors.len() == 1 => Err(errors.remove(0)),
-            Some(errors) => Err(CaptureError::Several { errors }),
-        }
-    }
-
-    /// Notes a failure for a logical stream to ask for.
-    pub fn fail(&mut self, of: LogicalStreamId, error: CaptureError) {
-        let failures = self.failures.entry(of).or_default();
-        if failures.len() < KEPT_FAILURES {
-            failures.push(error);
         }
     }
 }

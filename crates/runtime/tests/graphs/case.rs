@@ -101,5 +101,11 @@ pub fn add_one() -> Arc<Expr> {
 
 /// A tensor of f32 in an external buffer of its own.
 pub fn tensor(b: &mut GraphBuilder, name: &str, extents: &[u64]) -> View {
-    view(b.external_buffer(name, 4 * extents.iter().product::<u64>() as usize), extents)
+    tensor_of(b, name, DType::F32, extents)
+}
+
+/// A tensor in an external buffer of its own.
+pub fn tensor_of(b: &mut GraphBuilder, name: &str, dtype: DType, extents: &[u64]) -> View {
+    let bytes = dtype.size() * extents.iter().product::<u64>();
+    View::contiguous(b.external_buffer(name, bytes as usize), dtype, extents).unwrap()
 }

@@ -16,7 +16,7 @@ use phonograph_graph::{
     Buffer, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN, NodeId, NodeKind, Schedule, SlotId,
     Space, Step as Scheduled,
 };
-use phonograph_runtime::refused::{NodePath, check_bindings, check_graph};
+use phonograph_runtime::refused::{NodePath, SlotExtent, check_bindings, check_graph};
 use rustc_hash::FxHashMap;
 
 use crate::bindings::{Bindings, InstantiateError};
@@ -44,8 +44,7 @@ pub(crate) fn instantiate(
 ) -> Result<Exec, InstantiateError> {
     check_graph(graph, schedule)?;
     let slots = graph.slots().iter();
-    let slots =
-        slots.map(|slot| ScalarSlot { dtype: slot.dtype(), value: slot.default, uses: Vec::new() });
+    let slots = slots.map(|slot| ScalarSlot { value: slot.default, uses: Vec::new() });
     let mut lowering = Lowering {
         gpu,
         pipelines,
@@ -170,8 +169,9 @@ impl Lowering<'_> {
                     Some(Base { offset, ..base })
                 }
                 BufferRole::Slot(_) => {
-                    let bytes = declared.bytes;
-                    let slot = PointerSlot { bytes, bound: given, uses: Vec::new() };
+                    let (bytes, align) = (declared.bytes, declared.align);
+                    let extent = SlotExtent { buffer, bytes, align };
+                    let slot = PointerSlot { extent, bound: given, uses: Vec::new() };
                     self.pointer_slots.insert(buffer, slot);
                     let bytes = bytes.next_multiple_of(4).max(4);
                     Some(Base { place: Place::Slot(buffer), offset: 0, bytes })

@@ -18,7 +18,7 @@ impl Lowering<'_> {
         id: NodeId,
         node: &MemcpyNode,
     ) -> Result<(), InstantiateError> {
-        if overlaps(node) {
+        if node.overlaps_itself() {
             return Err(scope.unsupported(id, "source and destination of the copy overlap"));
         }
         let words = [node.src, node.dst].iter().all(|end| self.in_words(scope, end, node.extent));
@@ -128,22 +128,4 @@ fn by_bytes(pattern: [u8; 4]) -> Result<Expr, ExprError> {
         chosen = select;
     }
     Expr::new(vec![], vec![], ops, vec![(chosen, DType::U8)])
-}
-
-/// Whether the ends of a copy within one buffer may share a byte.
-fn overlaps(node: &MemcpyNode) -> bool {
-    let (Some(src), Some(dst)) = (node.src.region(node.extent), node.dst.region(node.extent))
-    else {
-        return false;
-    };
-    if !src.overlaps(&dst) {
-        return false;
-    }
-    // Columns of the same rows: apart if their bytes are apart within a row, all the way round.
-    let (pitch, width) = (node.src.pitch, node.extent.width);
-    if node.extent.height == 1 && node.extent.depth == 1 || pitch != node.dst.pitch || pitch == 0 {
-        return true;
-    }
-    let apart = (node.dst.offset % pitch + pitch - node.src.offset % pitch) % pitch;
-    apart < width || pitch - apart < width
 }

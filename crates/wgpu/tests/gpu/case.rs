@@ -6,7 +6,7 @@ use phonograph_graph::Schedule;
 use phonograph_wgpu::{Bindings, Exec, OpenError, Shader, Wgpu};
 
 pub use self::gpu as device;
-pub use crate::shared_case::{Case, Machine, add_one, check, tensor, view};
+pub use crate::shared_case::{Case, Machine, add_one, check, tensor, tensor_of, view};
 
 /// A device of its own, or the reason why there is none in the output.
 pub fn gpu() -> Option<Wgpu> {

@@ -1,7 +1,7 @@
 //! What a device limits: work beyond the largest launch is done by the threads that there are; what cannot be helped is refused
 //! with the node and the limit.
 
-use crate::case::{Case, check, gpu};
+use crate::case::{Case, check, gpu, tensor_of};
 use phonograph_graph::{
     Access, Arg, BufferId, DType, Expr, GraphBuilder, LibraryKernel, ReduceOp, Schedule, View,
 };
@@ -11,16 +11,11 @@ use phonograph_wgpu::{Bindings, Shader, Wgpu};
 /// Elements for which a launch of one thread each would be too large.
 const TOO_MANY: u64 = 256 * MAX_GROUPS as u64 + 1000;
 
-fn view(b: &mut GraphBuilder, name: &str, dtype: DType, extents: &[u64]) -> View {
-    let bytes = extents.iter().product::<u64>() * dtype.size();
-    View::contiguous(b.external_buffer(name, bytes as usize), dtype, extents).unwrap()
-}
-
 #[test]
 fn expressions_reach_elements_beyond_the_largest_launch() {
     let Some(mut gpu) = gpu() else { return };
     let mut b = GraphBuilder::new();
-    let x = view(&mut b, "x", DType::U32, &[TOO_MANY]);
+    let x = tensor_of(&mut b, "x", DType::U32, &[TOO_MANY]);
     let place = Expr::build(|e| e.output(e.index(0) * e.constant(3u32) + e.constant(7u32)));
     b.add_elementwise("places", place.unwrap().into(), &[], &[], &[x]);
     let graph = b.build().unwrap();
@@ -35,7 +30,8 @@ fn expressions_reach_elements_beyond_the_largest_launch() {
 /// A library kernel that wants more workgroups than one launch has, or more threads.
 fn large(kernel: LibraryKernel, operands: &[(DType, &[u64])]) -> Case {
     let mut b = GraphBuilder::new();
-    let views = operands.iter().map(|&(dtype, extents)| view(&mut b, "operand", dtype, extents));
+    let views =
+        operands.iter().map(|&(dtype, extents)| tensor_of(&mut b, "operand", dtype, extents));
     let views: Vec<View> = views.collect();
     b.add_library("large", kernel, &views);
     let mut case = Case::new(b.build().unwrap());
@@ -94,7 +90,8 @@ fn copy(b: &mut GraphBuilder, grid: u32, x: View, y: View) {
 fn the_users_kernels_are_refused_what_a_device_cannot_bind_or_launch() {
     let Some(mut gpu) = gpu() else { return };
     let mut b = GraphBuilder::new();
-    let (x, y) = (view(&mut b, "x", DType::F32, &[64]), view(&mut b, "y", DType::F32, &[64]));
+    let (x, y) =
+        (tensor_of(&mut b, "x", DType::F32, &[64]), tensor_of(&mut b, "y", DType::F32, &[64]));
     copy(&mut b, MAX_GROUPS + 1, x, y);
     let said = refusal(&mut gpu, b, COPY);
     let expected = "node n0 (copy) cannot run on wgpu: its grid has more than 65535 blocks";
@@ -111,7 +108,7 @@ fn the_users_kernels_are_refused_what_a_device_cannot_bind_or_launch() {
 fn copy(@builtin(global_invocation_id) id: vec3<u32>) {{ shared_words[id.x] = x[id.x]; x[0] = shared_words[0]; }}"
     );
     let mut b = GraphBuilder::new();
-    let x = view(&mut b, "x", DType::U32, &[64]);
+    let x = tensor_of(&mut b, "x", DType::U32, &[64]);
     b.add_kernel("copy", 1, 64, 0).arg(Arg::View(x, Access::ReadWrite)).finish();
     let said = refusal(&mut gpu, b, &source);
     let expected = format!(
@@ -122,7 +119,8 @@ fn copy(@builtin(global_invocation_id) id: vec3<u32>) {{ shared_words[id.x] = x[
 
     if align > 4 {
         let mut b = GraphBuilder::new();
-        let (x, y) = (view(&mut b, "x", DType::F32, &[65]), view(&mut b, "y", DType::F32, &[64]));
+        let (x, y) =
+            (tensor_of(&mut b, "x", DType::F32, &[65]), tensor_of(&mut b, "y", DType::F32, &[64]));
         copy(&mut b, 1, x.slice(0, 1, 64).unwrap(), y);
         let said = refusal(&mut gpu, b, COPY);
         let expected = format!(
@@ -133,7 +131,8 @@ fn copy(@builtin(global_invocation_id) id: vec3<u32>) {{ shared_words[id.x] = x[
 
     // The strictest device binds at multiples of 256 bytes, which every device takes.
     let mut b = GraphBuilder::new();
-    let (x, y) = (view(&mut b, "x", DType::F32, &[128]), view(&mut b, "y", DType::F32, &[64]));
+    let (x, y) =
+        (tensor_of(&mut b, "x", DType::F32, &[128]), tensor_of(&mut b, "y", DType::F32, &[64]));
     copy(&mut b, 1, x.slice(0, 64, 64).unwrap(), y);
     let (graph, shader) = (b.build().unwrap(), Shader::new(COPY, "copy").unwrap());
     let bindings = Bindings::new().kernel("copy", &shader);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::case::{Case, Machine, check, gpu, tensor};
+use crate::case::{Case, Machine, check, gpu, tensor, tensor_of};
 use crate::operations::{every_operation, library, many_views, noise, product};
 use phonograph_graph::{
     Arg, BinaryOp, BufferId, ComputeGraph, DType, Expr, FusedKernel, GraphBuilder, LibraryKernel,
@@ -286,10 +286,8 @@ fn fused_reduction(op: ReduceOp, extents: &[u64], axis: usize) -> ComputeGraph {
     let fused = FusedKernel { library, before: before.ok(), after: after.ok() };
     let mut rest = extents.to_vec();
     rest.remove(axis);
-    let mut operand = |name: &str, dtype: DType, extents: &[u64]| {
-        let bytes = dtype.size() * extents.iter().product::<u64>();
-        View::contiguous(b.external_buffer(name, bytes as usize), dtype, extents).unwrap()
-    };
+    let mut operand =
+        |name: &str, dtype: DType, extents: &[u64]| tensor_of(&mut b, name, dtype, extents);
     let x = operand("x", DType::I32, extents);
     let y = operand("y", DType::I32, &extents[extents.len() - 1..]);
     let y = y.broadcast_to(x.shape()).unwrap();

@@ -1,7 +1,7 @@
 //! The input of the search: pieces over sections, listed by where they start and end.
 
-use crate::memory::random::scramble;
 use crate::memory::sections::Span;
+use crate::random::scramble;
 
 use super::NONE;
 

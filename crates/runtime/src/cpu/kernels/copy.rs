@@ -114,7 +114,7 @@ impl Copy {
             buffer(&node.src, "source of the copy")?,
             buffer(&node.dst, "destination of the copy")?,
         ];
-        if overlaps(node) {
+        if node.overlaps_itself() {
             return Err(PrepareError::Overlap { first: 0, second: 1 });
         }
         let rows = Box3::new(node.extent, &[&node.src, &node.dst]);
@@ -140,23 +140,6 @@ impl Copy {
             unsafe { std::ptr::copy_nonoverlapping(src, dst, bytes) }
         });
     }
-}
-
-/// Whether the ends of a copy share bytes; true in doubt.
-fn overlaps(copy: &MemcpyNode) -> bool {
-    let (src, dst, extent) = (&copy.src, &copy.dst, copy.extent);
-    let (Some(a), Some(b)) = (src.region(extent), dst.region(extent)) else { return false };
-    if a.bytes == 0 || !a.overlaps(&b) {
-        return false;
-    }
-    // Columns of one matrix: rows at one pitch that stay on their own side of it.
-    let pitch = src.pitch;
-    let columns = |end: &Pitched| (end.offset % pitch, end.offset % pitch + extent.width);
-    let side_by_side = pitch > 0 && pitch == dst.pitch && {
-        let (a, b) = (columns(src), columns(dst));
-        a.1 <= pitch && b.1 <= pitch && (a.1 <= b.0 || b.1 <= a.0)
-    };
-    !side_by_side
 }
 
 /// A fill with a pattern. Operand 0 is the destination.

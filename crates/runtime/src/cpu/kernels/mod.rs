@@ -290,14 +290,7 @@ fn prepare_kernel(
     kernel: &KernelNode,
     registry: &Registry,
 ) -> Result<(Work, Vec<BufferId>), PrepareError> {
-    let views: Vec<View> = kernel
-        .args
-        .iter()
-        .filter_map(|arg| match arg {
-            Arg::View(view, _) => Some(*view),
-            _ => None,
-        })
-        .collect();
+    let views: Vec<View> = kernel.args.iter().filter_map(Arg::view).copied().collect();
     let work = match &kernel.kernel {
         KernelRef::Named(name) => {
             let (function, buffers) = user::FnNode::kernel(name, kernel, registry)?;

@@ -139,14 +139,9 @@ fn types_of(inputs: &[DType], params: &[DType], ops: &[Op]) -> Vec<DType> {
 fn check(u: &mut Unstructured, expr: Expr, extents: &[u64]) -> Result<()> {
     let mut b = GraphBuilder::new();
     let mut contents = Vec::new();
-    let mut buffer =
-        |b: &mut GraphBuilder, u: &mut Unstructured, dtype: DType, shape: &[u64], repeats| {
-            let probe = any_view(u, BufferId(0), dtype, shape, repeats)?;
-            let bytes = (probe.region().end() + 8).next_multiple_of(8);
-            let id = b.external_buffer("", bytes as usize);
-            contents.push(any_bytes(u, dtype, (bytes / dtype.size()) as usize)?);
-            Ok::<View, arbtest::arbitrary::Error>(probe.in_buffer(id))
-        };
+    let mut buffer = |b: &mut GraphBuilder, u: &mut Unstructured, dtype, shape, repeats| {
+        any_operand(b, &mut contents, u, dtype, shape, repeats)
+    };
     let outputs: Vec<View> = expr
         .outputs()
         .iter()

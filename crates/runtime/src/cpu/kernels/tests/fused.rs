@@ -44,14 +44,9 @@ fn fused_kernels_give_the_bits_of_their_parts() {
 
         let mut b = GraphBuilder::new();
         let mut contents = Vec::new();
-        let mut operand =
-            |b: &mut GraphBuilder, u: &mut Unstructured, dtype: DType, shape: &[u64], repeats| {
-                let probe = any_view(u, BufferId(0), dtype, shape, repeats)?;
-                let bytes = (probe.region().end() + 8).next_multiple_of(8);
-                let id = b.external_buffer("", bytes as usize);
-                contents.push(any_bytes(u, dtype, (bytes / dtype.size()) as usize)?);
-                Ok::<View, arbtest::arbitrary::Error>(probe.in_buffer(id))
-            };
+        let mut operand = |b: &mut GraphBuilder, u: &mut Unstructured, dtype, shape, repeats| {
+            any_operand(b, &mut contents, u, dtype, shape, repeats)
+        };
         let x = operand(&mut b, u, DType::F32, &shape, true)?;
         let y = operand(&mut b, u, DType::F16, &shape, true)?;
         let kept = operand(&mut b, u, DType::BF16, &shape, false)?;

@@ -6,7 +6,9 @@ mod library;
 mod memory;
 
 use arbtest::arbitrary::{Result, Unstructured};
-use phonograph_graph::{BufferId, ComputeGraph, DType, MAX_RANK, NodeId, Scalar, UnaryOp, View};
+use phonograph_graph::{
+    BufferId, ComputeGraph, DType, GraphBuilder, MAX_RANK, NodeId, Scalar, UnaryOp, View,
+};
 
 use super::math::Math;
 use super::{KernelError, Operands, Prepared, Registry, ScalarSource, Scratch};
@@ -165,6 +167,21 @@ fn any_view(
     }
     let offset = u.int_in_range(0..=3)? * dtype.size();
     Ok(View::strided(buffer, dtype, offset, extents, &strides).unwrap())
+}
+
+/// [`any_view`] of a buffer of its own, and what that holds.
+fn any_operand(
+    b: &mut GraphBuilder,
+    contents: &mut Vec<Vec<u8>>,
+    u: &mut Unstructured,
+    dtype: DType,
+    extents: &[u64],
+    repeats: bool,
+) -> Result<View> {
+    let probe = any_view(u, BufferId(0), dtype, extents, repeats)?;
+    let bytes = (probe.region().end() + 8).next_multiple_of(8);
+    contents.push(any_bytes(u, dtype, (bytes / dtype.size()) as usize)?);
+    Ok(probe.in_buffer(b.external_buffer("", bytes as usize)))
 }
 
 fn any_rank(u: &mut Unstructured, least: usize) -> Result<usize> {
