@@ -398,6 +398,13 @@ fn run_replays_with_real_data() {
 }
 
 #[test]
+fn run_gives_buffers_the_alignment_that_they_ask_for() {
+    let graph = AXPY.replace("\"bytes\": 16", "\"bytes\": 16, \"align\": 1048576");
+    let output = on_file(graph.as_bytes(), "run", &[]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn run_on_cuda_gives_what_the_cpu_gives_or_says_what_is_missing() {
     let args = ["--replays", "3", "--set", "a=10", "--json"];
     let on = |backend: &str| {

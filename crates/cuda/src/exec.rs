@@ -108,6 +108,8 @@ pub(crate) enum Use {
 pub(crate) struct PointerSlot {
     pub extent: SlotExtent,
     pub on_host: bool,
+    /// Where its memory lies, unless that is the host's.
+    pub device: Device,
     /// Whether the graph writes what is bound.
     pub writes: bool,
     pub bound: Option<Memory>,
@@ -287,7 +289,8 @@ impl Exec {
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
         let taken = bound.chain(&self.memory).map(|(&id, memory)| (id, memory.span()));
         let slot = self.pointer_slots.get(&buffer).ok_or(SetError::NotASlot(buffer))?;
-        if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host {
+        let there = slot.on_host || memory.device().is(&slot.device);
+        if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host || !there {
             return Err(SetError::OtherDevice);
         }
         slot.extent.check(memory.span(), taken)?;

@@ -274,6 +274,7 @@ mod tests {
         assert!("f31 1".parse::<Scalar>().is_err());
         assert!("u8 256".parse::<Scalar>().is_err());
     }
+
     #[test]
     fn scalars_are_equal_by_their_bits() {
         let bits = f16::from_bits;

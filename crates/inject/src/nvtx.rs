@@ -11,9 +11,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const DEEPEST: usize = 32;
 /// Longest name that is kept, in bytes.
 const NAME: usize = 128;
+/// Ranges of one thread whose domains are kept, for programs that open ranges without end.
+const MOST: usize = 1 << 12;
 
 thread_local! {
-    static OPEN: RefCell<Vec<Range>> = const { RefCell::new(Vec::new()) };
+    static OPEN: RefCell<Open> = const { RefCell::new(Open { ranges: Vec::new(), deeper: 0 }) };
+}
+
+struct Open {
+    ranges: Vec<Range>,
+    /// Ranges inside all of those.
+    deeper: usize,
 }
 
 struct Range {
@@ -21,33 +29,47 @@ struct Range {
     name: String,
 }
 
+impl Open {
+    fn depth(&self) -> c_int {
+        c_int::try_from(self.ranges.len() + self.deeper).unwrap_or(c_int::MAX)
+    }
+}
+
 /// The names of the calling thread's open ranges, outermost first; `None` if there are none.
 pub fn open() -> Option<String> {
-    let names = |open: &RefCell<Vec<Range>>| {
+    let names = |open: &RefCell<Open>| {
         let open = open.try_borrow().ok()?;
-        let names: Vec<&str> = open.iter().take(DEEPEST).map(|range| range.name.as_str()).collect();
+        let names: Vec<&str> =
+            open.ranges.iter().take(DEEPEST).map(|range| range.name.as_str()).collect();
         (!names.is_empty()).then(|| names.join(" > "))
     };
     OPEN.try_with(names).ok().flatten()
 }
 
 fn push(domain: usize, name: String) -> c_int {
-    let push = |open: &RefCell<Vec<Range>>| {
+    let push = |open: &RefCell<Open>| {
         let Ok(mut open) = open.try_borrow_mut() else { return 0 };
-        let name = if open.len() < DEEPEST { name } else { String::new() };
-        open.push(Range { domain, name });
-        open.len() as c_int - 1
+        let depth = open.depth();
+        if open.ranges.len() < MOST {
+            let name = if open.ranges.len() < DEEPEST { name } else { String::new() };
+            open.ranges.push(Range { domain, name });
+        } else {
+            open.deeper += 1;
+        }
+        depth
     };
     catch_unwind(AssertUnwindSafe(|| OPEN.try_with(push).unwrap_or(0))).unwrap_or(0)
 }
 
 fn pop(domain: usize) -> c_int {
-    let pop = |open: &RefCell<Vec<Range>>| {
+    let pop = |open: &RefCell<Open>| {
         let Ok(mut open) = open.try_borrow_mut() else { return 0 };
-        if let Some(last) = open.iter().rposition(|range| range.domain == domain) {
-            open.remove(last);
+        if open.deeper > 0 {
+            open.deeper -= 1;
+        } else if let Some(last) = open.ranges.iter().rposition(|range| range.domain == domain) {
+            open.ranges.remove(last);
         }
-        open.len() as c_int
+        open.depth()
     };
     catch_unwind(AssertUnwindSafe(|| OPEN.try_with(pop).unwrap_or(0))).unwrap_or(0)
 }
@@ -177,7 +199,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
 
 #[cfg(test)]
 mod tests {
-    use super::{open, pop, push};
+    use super::{MOST, OPEN, open, pop, push};
 
     #[test]
     fn ranges_nest_by_domain() {
@@ -195,5 +217,18 @@ mod tests {
             assert_eq!(push(0, "deep".to_owned()), depth);
         }
         assert_eq!(open().unwrap().matches("deep").count(), 32);
+    }
+
+    #[test]
+    fn ranges_without_end_take_no_memory_without_end() {
+        const RANGES: usize = 3 * MOST;
+        for depth in 0..RANGES {
+            assert_eq!(push(depth % 2, "deep".to_owned()), depth as i32);
+        }
+        assert!(OPEN.with_borrow(|open| open.ranges.capacity()) <= 2 * MOST);
+        for depth in (0..RANGES).rev() {
+            assert_eq!(pop(depth % 2), depth as i32);
+        }
+        assert_eq!(open(), None);
     }
 }

@@ -332,6 +332,26 @@ fn pointer_slots_are_rebound_between_replays() {
 }
 
 #[test]
+fn memory_is_bound_where_a_buffer_may_begin() {
+    const ALIGN: u64 = 1 << 16;
+    let (role, space) = (BufferRole::Slot(Access::Read), Space::Unknown);
+    let mut b = GraphBuilder::new();
+    let input = b.declare(Buffer { name: "input".into(), bytes: 16, align: ALIGN, role, space });
+    let sum = b.external_buffer("sum", 4);
+    let reduce = LibraryKernel::Reduce { op: ReduceOp::Sum, axis: 0 };
+    b.add_library("sum", reduce, &[view(input, &[4]), view(sum, &[])]);
+    let graph = b.build().unwrap();
+    let cpu = Cpu::new(1).unwrap();
+    let memory = cpu.alloc_aligned(512, ALIGN).unwrap();
+    let beside = memory.part(256, 256).unwrap();
+    let registry = Registry::new();
+    let mut exec = ready(&cpu, &graph, &Bindings::new(&registry).memory(input, &memory));
+    let misaligned = SetError::Misaligned { buffer: input, align: ALIGN };
+    assert_eq!(exec.bind(input, &beside), Err(misaligned));
+    exec.bind(input, &memory).unwrap();
+}
+
+#[test]
 fn external_events_join_work_outside() {
     let mut b = GraphBuilder::new();
     let wait = b.add_event_wait("wait", EventId(0));

@@ -23,7 +23,8 @@ impl Machine {
         registry.register(SPIN, spin());
         let mut memory = Vec::new();
         for buffer in user_buffers(graph) {
-            memory.push((buffer, cpu.alloc(graph.buffer(buffer).bytes)?));
+            let declared = graph.buffer(buffer);
+            memory.push((buffer, cpu.alloc_aligned(declared.bytes, declared.align)?));
         }
         let bindings = memory
             .iter()

@@ -64,14 +64,22 @@ impl<'a> Lowering<'a> {
                     let writes = access.writes();
                     let (bytes, on_host) = (declared.bytes, is_on_host(declared));
                     let extent = SlotExtent { buffer, bytes, align: declared.align };
+                    let device = self.device_of(buffer, declared)?.clone();
                     // The driver wants every node to name memory of the right kind from the start.
                     let stand_in = match given {
                         Some(_) => None,
                         None => Some(self.allocate(buffer, declared, bytes)?),
                     };
                     let uses = Vec::new();
-                    let slot =
-                        PointerSlot { extent, on_host, writes, bound: given, stand_in, uses };
+                    let slot = PointerSlot {
+                        extent,
+                        on_host,
+                        device,
+                        writes,
+                        bound: given,
+                        stand_in,
+                        uses,
+                    };
                     self.pointer_slots.insert(buffer, slot);
                     Base::Slot(buffer)
                 }

@@ -2,7 +2,7 @@
 
 use phonograph_cuda::{
     AdoptError, Bindings, CaptureMode, Cuda, Device, DeviceError, Driver, InstantiateError,
-    Refused, Stream,
+    Refused, SetError, Stream,
 };
 use phonograph_graph::{
     Buffer, BufferId, BufferRole, Condition, ConditionalKind, DType, Extent, GraphBuilder,
@@ -107,6 +107,8 @@ fn rows_and_bound_memory_move_between_devices() {
         cuda.replay(&mut exec).unwrap();
         assert_eq!(cuda.read::<u32>(&memory).unwrap(), [round; 64]);
     }
+    let elsewhere = cuda.alloc_on(0, 256).unwrap();
+    assert_eq!(exec.bind(out, &elsewhere), Err(SetError::OtherDevice));
 }
 
 #[test]

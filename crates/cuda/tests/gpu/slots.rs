@@ -43,6 +43,10 @@ fn slots_and_switches_change_the_replays_to_come() {
         exec.bind(input, &small),
         Err(SetError::TooSmall { needed: 400, given: 4, .. })
     ));
+    let large = cuda.alloc(1024).unwrap();
+    let beside = large.part(4, 400).unwrap();
+    assert_eq!(exec.bind(input, &beside), Err(SetError::Misaligned { buffer: input, align: 256 }));
+    exec.bind(input, &large.part(256, 400).unwrap()).unwrap();
     assert!(matches!(exec.set(by, 1i32), Err(SetError::Type { .. })));
     let refused = SetNodeError::Set(SetError::NotDisableable(in_child));
     assert_eq!(exec.set_enabled(in_child, false), Err(refused));

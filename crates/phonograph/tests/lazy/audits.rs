@@ -140,3 +140,15 @@ fn slots_are_audited_with_the_values_of_the_launch() {
         panic!("{other:?}")
     };
 }
+
+#[test]
+fn a_zero_that_froze_with_another_sign_is_named() {
+    let device = device();
+    let stream = device.stream(0);
+    let mut y = four(&stream, -0.0);
+    let graph = add(0.0, &mut y).map(drop).graph_on(&stream).unwrap();
+    let audit = graph.launch().audit(&stream, |to| to.issue(add(-0.0, &mut y)).map(drop));
+    let (executed, captured) = ((-0.0f32).into(), 0.0f32.into());
+    let cause = Cause::FrozenScalar { index: 0, executed, captured };
+    assert_eq!(audit.unwrap().first.unwrap().cause, cause);
+}

@@ -66,6 +66,14 @@ impl Cpu {
         Memory::new(&self.token, bytes, DEFAULT_ALIGN)
     }
 
+    /// As [`alloc`](Self::alloc), for a buffer that asks for more alignment.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], also for an alignment that is no power of two.
+    pub fn alloc_aligned(&self, bytes: u64, align: u64) -> Result<Memory, OutOfMemory> {
+        Memory::new(&self.token, bytes, align.max(DEFAULT_ALIGN))
+    }
+
     /// The contents of memory.
     ///
     /// # Errors

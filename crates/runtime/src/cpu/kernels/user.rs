@@ -343,7 +343,7 @@ impl FnNode {
             // A panic must not take a worker with it. What the function had borrowed is forgotten, as after an error.
             match catch_unwind(AssertUnwindSafe(|| (self.kernel.function)(&block))) {
                 Ok(result) => result?,
-                Err(panic) => return Err(KernelError::Panicked(message(&*panic))),
+                Err(panic) => return Err(KernelError::Panicked(message(panic))),
             }
         }
         Ok(())
@@ -417,9 +417,15 @@ fn refuse_overlap(args: &[Arg]) -> Result<(), PrepareError> {
     Ok(())
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+fn message(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    let text = text.unwrap_or_else(|| "a value that is not text".to_owned());
+    // Its own destructor may panic, and so may what that panics with: a driver that called the function bears neither.
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(second);
+    }
+    text
 }
 
 /// One call of a registered function: which block it is, and its arguments.

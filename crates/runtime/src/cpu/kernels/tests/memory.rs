@@ -243,6 +243,13 @@ fn what_a_function_may_not_ask_for_is_an_error() {
         let error = run_node(&graph, node, &registry, &mut machine, Order::AtOnce).unwrap_err();
         assert_eq!(error.to_string(), expected);
     };
+    struct Spiteful;
+    impl Drop for Spiteful {
+        fn drop(&mut self) {
+            panic!("a payload that panics when it goes");
+        }
+    }
+    check(|_| std::panic::panic_any(Spiteful), "the function panicked: a value that is not text");
     check(
         |b| b.read::<f32>(1).map(drop),
         "argument 1: cannot be asked for so: it is a write argument",
