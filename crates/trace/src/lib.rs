@@ -13,6 +13,7 @@
 //! assert_eq!(script.words(&script.calls[1]), "kernel main gemm reads a writes b");
 //! # Ok::<(), phonograph_trace::SyntaxError>(())
 //! ```
+#![forbid(unsafe_code)]
 
 mod call;
 mod function;
