@@ -37,9 +37,14 @@ impl<S: Subject> Histories<S> {
         // has.
         bench.subject.give(samples)?;
         let mut current = all(bench)?;
-        for (node, seen) in (0..nodes).map(NodeId).zip(&mut *observed) {
+        let of = samples.saturating_add(1).saturating_mul(nodes);
+        for node in (0..nodes).map(NodeId) {
+            if !bench.goes_on(Stage::Writes, node.0, of) {
+                return Ok((histories, unexamined(observed)));
+            }
             let before = current.clone();
             bench.run(node)?;
+            let seen = &mut observed[node.index()];
             seen.trials += 1;
             for change in update(bench, &mut current)? {
                 let held = || (node, before[change.block.index()].clone());
@@ -62,12 +67,9 @@ impl<S: Subject> Histories<S> {
             let mut history: Vec<History<S::Saved>> =
                 current.iter().map(|saved| vec![(0, saved.clone())]).collect();
             for node in (0..nodes).map(NodeId) {
-                let (done, of) =
-                    (sample.saturating_mul(nodes) + node.0, samples.saturating_mul(nodes));
+                let done = (sample + 1).saturating_mul(nodes).saturating_add(node.0);
                 if held > limits.saved_bytes || !bench.goes_on(Stage::Writes, done, of) {
-                    // Without all samples nothing can be exchanged.
-                    observed.iter_mut().for_each(|seen| seen.opaque = Some(Opaque::NotExamined));
-                    return Ok((histories, false));
+                    return Ok((histories, unexamined(observed)));
                 }
                 bench.run(node)?;
                 let seen = &mut observed[node.index()];
@@ -126,6 +128,12 @@ impl<S: Subject> Histories<S> {
             blocks.iter().map(|&block| (block, &**self.before(0, block, node))).collect();
         bench.subject.restore(&copies)
     }
+}
+
+/// Without all samples nothing can be exchanged, which is not complete.
+fn unexamined(observed: &mut [Observed]) -> bool {
+    observed.iter_mut().for_each(|seen| seen.opaque = Some(Opaque::NotExamined));
+    false
 }
 
 /// Copies of all blocks.
