@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "phonograph",
         &["graph", "trace", "capture", "plan", "kernels", "report", "runtime", "cuda", "wgpu"],
     ),
-    ("phonograph-cli", &["graph", "capture", "plan", "kernels", "report", "runtime", "phonograph"]),
+    ("phonograph-cli", &["phonograph"]),
 ];
 
 #[test]

@@ -25,7 +25,7 @@ use crate::graph::{LibraryKernel, Scalar};
 use crate::kernels::expr;
 use crate::op::{DeviceOp, GraphNode};
 use crate::operand::{Operand, OperandMut};
-use crate::tensor::{Tensor, Window, bytes_of};
+use crate::tensor::{Tensor, Window};
 use crate::{Element, Error, Result};
 
 /// A number: an element that can be baked into a graph.
@@ -227,7 +227,7 @@ fn write<T: Element>(
         return Err(Error::operand(name, "the elements are not dense"));
     }
     if !cx.is_recording() && to.view().region().bytes == to.buffer().bytes() {
-        return cx.run().write(to.buffer(), bytes_of(&data));
+        return cx.run().write(to.buffer(), T::bytes(&data));
     }
     copy(cx, name, &cx.staged(name, &data)?, to)
 }

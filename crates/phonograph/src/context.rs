@@ -8,7 +8,7 @@ use crate::eager::Once;
 use crate::graph::{BufferId, DType, Schedule, View};
 use crate::recorder::{OpRecorder, Recorded};
 use crate::runtime::streams::{Adopted, Graph};
-use crate::tensor::{Tensor, Window, bytes_of};
+use crate::tensor::{Tensor, Window};
 use crate::{Element, Error, Result};
 
 #[derive(Clone, Copy)]
@@ -95,7 +95,7 @@ impl<'a> ExecutionContext<'a> {
     pub(crate) fn staged<T: Element>(&self, name: &str, contents: &[T]) -> Result<Window> {
         let view = View::contiguous(BufferId(0), T::DTYPE, &[contents.len() as u64])?;
         let buffer = self.run.alloc_host(name, view.region().bytes)?;
-        self.run.write(&buffer, bytes_of(contents))?;
+        self.run.write(&buffer, T::bytes(contents))?;
         Ok(Window { device: self.stream.device().clone(), buffer, view })
     }
 

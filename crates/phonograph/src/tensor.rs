@@ -256,27 +256,5 @@ fn read<T: Element>(window: &Window) -> Result<Vec<T>> {
     let bytes = run.read(&window.buffer)?;
     let region = window.view.region();
     let part = &bytes[region.offset as usize..region.end() as usize];
-    Ok(elements(part))
-}
-
-fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
-    let count = bytes.len() / size_of::<T>();
-    let mut elements = Vec::<T>::with_capacity(count);
-    // SAFETY: the vector has room for `count` elements; the bytes are that many, and any bytes are a `T` (`Element` is sealed,
-    // and promises it to the runtime too).
-    unsafe {
-        std::ptr::copy_nonoverlapping(
-            bytes.as_ptr(),
-            elements.as_mut_ptr().cast::<u8>(),
-            count * size_of::<T>(),
-        );
-        elements.set_len(count);
-    }
-    elements
-}
-
-/// The bytes of elements.
-pub(crate) fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: elements are plain numbers without padding, which are initialised bytes.
-    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+    Ok(T::values(part))
 }

@@ -21,6 +21,7 @@
 //! - A row number out of range does not stop the other nodes; it is reported when the replay has ended.
 //! - A conditional is decided on the host: the replay up to there is submitted and waited for, its value read back, and the
 //!   rest encoded after that. Each decision costs such a round trip.
+#![forbid(unsafe_code)]
 
 mod adapter;
 mod backend;

@@ -79,17 +79,9 @@ impl Memory {
     }
 
     pub(crate) fn read<T: Element>(&self) -> Result<Vec<T>, MemoryError> {
-        let count = self.elements::<T>()?;
-        let mut values: Vec<T> = Vec::with_capacity(count);
-        self.map(self.offset, self.bytes, |bytes| {
-            // SAFETY: the vector has room for so many elements, `bytes` has them all, and any bytes are an `Element`,
-            // a sealed trait of plain numbers.
-            unsafe {
-                let to = values.as_mut_ptr().cast::<u8>();
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, count * size_of::<T>());
-                values.set_len(count);
-            }
-        })?;
+        self.elements::<T>()?;
+        let mut values = Vec::new();
+        self.map(self.offset, self.bytes, |bytes| values = T::values(bytes))?;
         Ok(values)
     }
 
@@ -98,11 +90,7 @@ impl Memory {
         if values.len() as u64 != held {
             return Err(MemoryError::Length { given: values.len() as u64, held });
         }
-        // SAFETY: an `Element` is a plain number, all of whose bytes are initialised.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
-        };
-        self.write_bytes(0, bytes)
+        self.write_bytes(0, T::bytes(values))
     }
 
     /// Copies bytes out, after all work submitted so far.

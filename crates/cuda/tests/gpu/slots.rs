@@ -37,6 +37,8 @@ fn slots_and_switches_change_the_replays_to_come() {
         exec.bind(input, &memories[3]),
         Err(SetError::Overlap { buffer: input, other: output })
     );
+    let odd = cuda.alloc(404).unwrap().part(4, 400).unwrap();
+    assert_eq!(exec.bind(input, &odd), Err(SetError::Misaligned { buffer: input, align: 256 }));
     assert_eq!(exec.bind(x, &memories[0]), Err(SetError::NotASlot(x)));
     let small = cuda.alloc(4).unwrap();
     assert!(matches!(

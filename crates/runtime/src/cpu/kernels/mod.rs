@@ -46,6 +46,7 @@ mod chain;
 mod chains;
 mod compile;
 mod copy;
+mod element;
 mod elementwise;
 mod error;
 mod fold;
@@ -74,11 +75,12 @@ use phonograph_graph::{
     SlotId, View,
 };
 
+pub use element::Element;
 pub use error::{ArgumentProblem, KernelError, PrepareError};
 pub use scratch::Scratch;
 pub use spin::spin;
 pub use tensor::Operands;
-pub use user::{Block, Element, FnKernel, Param, Registry};
+pub use user::{Block, FnKernel, Param, Registry};
 
 /// Tiles aim at this, where the work can be cut: long enough that handing one out is cheap, short enough to balance.
 const TARGET_TILE_NS: u64 = 20_000;

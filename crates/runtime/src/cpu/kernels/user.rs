@@ -27,58 +27,15 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use phonograph_graph::{
-    Access, Arg, BufferId, DType, Dim3, HostNode, KernelConfig, KernelNode, Region, Scalar,
+    Access, Arg, BufferId, DType, Dim3, HostNode, KernelConfig, KernelNode, Region,
 };
 
 use super::tensor::Operands;
-use super::{ArgumentProblem, KernelError, PrepareError};
+use super::{ArgumentProblem, Element, KernelError, PrepareError};
 
 /// The most arguments of a registered function: which of them a block holds is a word of bits.
 const MAX_PARAMS: usize = 64;
-
-/// A Rust type that tensor elements and scalars can be used as.
-///
-/// Bool is used as `u8`, because memory may hold any byte.
-pub trait Element: Copy + Send + Sync + sealed::Sealed + 'static {
-    /// The type in memory.
-    const DTYPE: DType;
-    /// The value, if the scalar is of this type.
-    fn of(scalar: Scalar) -> Option<Self>;
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! elements {
-    ($($t:ty => $v:ident),*) => {$(
-        impl sealed::Sealed for $t {}
-        impl Element for $t {
-            const DTYPE: DType = DType::$v;
-            fn of(scalar: Scalar) -> Option<Self> {
-                match scalar {
-                    Scalar::$v(value) => Some(value),
-                    _ => None,
-                }
-            }
-        }
-    )*};
-}
-elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u32 => U32);
-
-impl sealed::Sealed for u8 {}
-impl Element for u8 {
-    const DTYPE: DType = DType::U8;
-    fn of(scalar: Scalar) -> Option<Self> {
-        match scalar {
-            Scalar::U8(value) => Some(value),
-            Scalar::Bool(value) => Some(value.into()),
-            _ => None,
-        }
-    }
-}
 
 fn fits<T: Element>(dtype: DType) -> bool {
     dtype == T::DTYPE || (dtype == DType::Bool && T::DTYPE == DType::U8)
