@@ -4,7 +4,7 @@
 #[allow(dead_code)] // The evaluator serves several test targets; each uses a part of it.
 mod reference;
 
-use phonograph_graph::{Arg, ComputeGraph, DType, GraphBuilder, Scalar, UnaryOp, View};
+use phonograph_graph::{Arg, ComputeGraph, DType, Expr, GraphBuilder, Scalar, UnaryOp, View};
 use phonograph_kernels::{Adam, AdamState, LinearGrads, Ops};
 use reference::{Functions, Machine};
 
@@ -237,6 +237,27 @@ fn adam_counts_its_steps_on_the_device() {
         close(&machine.numbers(&p), &parameters, 2e-4);
     }
     assert_eq!(machine.numbers(&count), [5.0]);
+}
+
+#[test]
+fn gradient_descent_is_the_formula_and_rounding_that_of_the_type() {
+    let mut b = GraphBuilder::new();
+    let p = floats(&mut b, "p", &[2, 3]);
+    let g = floats(&mut b, "g", &[3]); // the same for both rows
+    let rate = b.slot("rate", 0.25f32);
+    let half = Expr::build(|e| e.output(e.input(DType::F32).round_to(DType::F16)));
+    let mut ops = Ops::new(&mut b);
+    ops.sgd("sgd", p, g, Arg::Slot(rate)).unwrap();
+    let rounded = ops.map("half", half.unwrap().into(), &[p], &[]).unwrap();
+    let graph = b.build().unwrap();
+    let mut machine = machine(&graph);
+    fill(&mut machine, p, &[1.0, 2048.5, -3.0, 0.1, 65520.0, 0.0]);
+    fill(&mut machine, g, &[4.0, 2.0, 0.0]);
+    machine.run(&graph);
+    let expected = [0.0, 2048.0, -3.0, -0.9, 65519.5, 0.0];
+    close(&machine.numbers(&p), &expected, 1e-7);
+    // Half precision has 11 bits, and 65520 is the first that it rounds to infinity.
+    assert_eq!(machine.numbers(&rounded), [0.0, 2048.0, -3.0, -0.89990234375, 65504.0, 0.0]);
 }
 
 #[test]

@@ -371,8 +371,14 @@ fn external_events_join_work_outside() {
         flag.store(1, Ordering::SeqCst);
         drop(ticket);
     });
+    let (recorded, flag) = (after.clone(), done.clone());
+    let waiting = std::thread::spawn(move || {
+        recorded.wait_recorded(2);
+        flag.load(Ordering::SeqCst)
+    });
     cpu.replay(&mut exec).unwrap();
     assert_eq!(done.load(Ordering::SeqCst), 1, "the graph waited for the work outside");
+    assert_eq!(waiting.join().unwrap(), 1, "work outside waited for the graph");
     assert_eq!(after.recorded(), 2);
     outside.join().unwrap();
 }

@@ -37,6 +37,13 @@ fn views_slice_transpose_and_broadcast() {
     assert!(column.to_vec().is_err(), "not dense");
     let dense = api::dup(&column).sync_on(&stream).unwrap();
     assert_eq!(dense.to_vec().unwrap(), [2.0, 5.0]);
+    // A window that is lent is there again afterwards.
+    let mut window = z.view_mut();
+    let (upper, _) = window.reborrow().split_at(1).unwrap();
+    api::store(vec![7.0; 3], upper).sync_on(&stream).unwrap();
+    let (_, lower) = window.split_at(1).unwrap();
+    api::store(vec![8.0; 3], lower).sync_on(&stream).unwrap();
+    assert_eq!(z.to_vec().unwrap(), [7.0, 7.0, 7.0, 8.0, 8.0, 8.0]);
 }
 
 #[test]
