@@ -20,6 +20,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod code;
 pub mod cuda;
 pub mod expr;
 mod nn;

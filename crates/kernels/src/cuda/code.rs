@@ -4,11 +4,11 @@
 //! Where inputs, parameters and positions come from is for the kernel around to say.
 
 use std::fmt::Write;
-use std::ops::Range;
 
-use phonograph_graph::{BinaryOp, CompareOp, DType, Expr, Op, Scalar, UnaryOp, ValueId};
+use phonograph_graph::{BinaryOp, DType, Expr, Op, Scalar, UnaryOp, ValueId};
 
 use super::{prelude, value};
+use crate::code::sign;
 
 /// An expression in its surroundings.
 pub(super) struct Code<'a> {
@@ -55,17 +55,9 @@ impl Code<'_> {
         format!("{}({}{})", store(dtype), self.prefix, id.0)
     }
 
-    /// Stores the outputs from `first` on to these views, each to its element of this number.
-    pub fn stores(
-        &self,
-        views: Range<usize>,
-        first: usize,
-        element: &dyn Fn(usize) -> String,
-    ) -> String {
-        let store = |(view, output)| {
-            format!("        x{view}[{}] = {};\n", element(view), self.output(output))
-        };
-        views.zip(first..).map(store).collect()
+    /// Stores an output to a view's element.
+    pub fn store(&self, view: usize, element: &str, output: usize) -> String {
+        format!("        x{view}[{element}] = {};\n", self.output(output))
     }
 }
 
@@ -135,14 +127,7 @@ fn operation(op: &Op, prefix: &str, type_of: &dyn Fn(ValueId) -> DType) -> Strin
         Op::Unary(op, a) => unary(op, type_of(a), &v(a)),
         Op::Binary(op, a, b) => binary(op, type_of(a), &v(a), &v(b)),
         Op::Compare(op, a, b) => {
-            let sign = match op {
-                CompareOp::Eq => "==",
-                CompareOp::Ne => "!=",
-                CompareOp::Lt => "<",
-                CompareOp::Le => "<=",
-                CompareOp::Gt => ">",
-                CompareOp::Ge => ">=",
-            };
+            let sign = sign(op);
             format!("(u8)({} {sign} {})", v(a), v(b))
         }
         Op::Select(c, a, b) => format!("{} ? {} : {}", v(c), v(a), v(b)),

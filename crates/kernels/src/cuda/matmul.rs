@@ -11,6 +11,7 @@ use phonograph_graph::{DType, FusedKernel, View};
 use super::code::{self, Code};
 use super::params::Params;
 use super::{CudaKernel, ENTRY};
+use crate::code::stores;
 use crate::space::{Space, strides};
 
 const THREADS: u32 = 256;
@@ -68,7 +69,9 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
                 first_param: 0,
                 position: &|of| format!("c{of}"),
             };
-            let stores = code.stores(at.after_outputs.clone(), 0, &offset);
+            let stores = stores(at.after_outputs.clone(), 0, |view, output| {
+                code.store(view, &offset(view), output)
+            });
             format!("\n{}{stores}", code.declare())
         }
     };

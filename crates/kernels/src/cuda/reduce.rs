@@ -19,6 +19,7 @@ use super::code::{self, Code};
 use super::params::Params;
 use super::space::THREADS;
 use super::{CudaError, CudaKernel, ENTRY, Param, raw};
+use crate::code::stores;
 use crate::space::Reduced;
 
 const CHUNK: u64 = 1024;
@@ -72,7 +73,9 @@ pub(super) fn kernel(
                     of => format!("c{}", if of < axis { of } else { of - 1 }),
                 },
             };
-            let stores = code.stores(at.before_outputs.clone(), 1, &element_at);
+            let stores = stores(at.before_outputs.clone(), 1, |view, output| {
+                code.store(view, &element_at(view), output)
+            });
             format!("\n{}{stores}        return {};", code.declare(), code.output(0))
         }
     };
@@ -97,7 +100,9 @@ pub(super) fn kernel(
                 first_param,
                 position: &|of| format!("c{of}"),
             };
-            let stores = code.stores(at.after_outputs.clone(), 0, &|view| space.offset(view));
+            let stores = stores(at.after_outputs.clone(), 0, |view, output| {
+                code.store(view, &space.offset(view), output)
+            });
             format!("{{\n{}{stores}        }}", code.declare())
         }
     };

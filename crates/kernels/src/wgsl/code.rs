@@ -4,13 +4,13 @@
 //! Where inputs, parameters and positions come from is for the kernel around to say.
 
 use std::fmt::Write;
-use std::ops::Range;
 
 use phonograph_graph::{BinaryOp, CompareOp, DType, Expr, Op, Scalar, UnaryOp, ValueId};
 
 use super::block::{Block, Word};
 use super::operand::{from_bits, to_bits};
 use super::{WgslError, value};
+use crate::code::sign;
 
 /// An expression in its surroundings.
 pub(super) struct Code<'a> {
@@ -58,17 +58,9 @@ impl Code<'_> {
         format!("{}{}", self.prefix, self.expr.outputs()[output].0.0)
     }
 
-    /// Stores the outputs from `first` on to these views, each to its element of this number.
-    pub fn stores(
-        &self,
-        views: Range<usize>,
-        first: usize,
-        element: &dyn Fn(usize) -> String,
-    ) -> String {
-        let store = |(view, output)| {
-            format!("    store{view}({}, {});\n", element(view), self.output(output))
-        };
-        views.zip(first..).map(store).collect()
+    /// Stores an output to a view's element.
+    pub fn store(&self, view: usize, element: &str, output: usize) -> String {
+        format!("    store{view}({element}, {});\n", self.output(output))
     }
 }
 
@@ -139,14 +131,7 @@ fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> String {
 }
 
 fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> String {
-    let sign = match op {
-        CompareOp::Eq => "==",
-        CompareOp::Ne => "!=",
-        CompareOp::Lt => "<",
-        CompareOp::Le => "<=",
-        CompareOp::Gt => ">",
-        CompareOp::Ge => ">=",
-    };
+    let sign = sign(op);
     // Booleans have no order in WGSL.
     match dtype {
         DType::Bool => format!("u32({a}) {sign} u32({b})"),

@@ -8,6 +8,7 @@ use phonograph_graph::Expr;
 use super::code::Code;
 use super::index::{Index, THREADS};
 use super::{ENTRY, Source, WgslError, WgslKernel};
+use crate::code::stores;
 use crate::space::{Space, asks_for_positions, strides};
 
 pub(super) fn kernel(mut source: Source<'_>, expr: &Expr) -> Result<WgslKernel, WgslError> {
@@ -25,7 +26,7 @@ pub(super) fn kernel(mut source: Source<'_>, expr: &Expr) -> Result<WgslKernel, 
     };
     let values = code.declare(&mut source.block)?;
     let outputs = inputs..inputs + expr.outputs().len();
-    let stores = code.stores(outputs, 0, &|view| index.offset(view));
+    let stores = stores(outputs, 0, |view, output| code.store(view, &index.offset(view), output));
     let body = format!(
         "fn element(i: u32) {{
 {}{values}{stores}}}

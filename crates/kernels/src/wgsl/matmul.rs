@@ -10,6 +10,7 @@ use phonograph_graph::FusedKernel;
 use super::code::Code;
 use super::index::{Index, groups};
 use super::{ENTRY, MAX_ELEMENTS, Source, WgslError, WgslKernel, value};
+use crate::code::stores;
 use crate::space::{Space, strides};
 
 const TILE: u64 = 64;
@@ -63,7 +64,9 @@ pub(super) fn kernel(mut source: Source<'_>, fused: &FusedKernel) -> Result<Wgsl
                 position: &|of| format!("c{of}"),
             };
             let values = code.declare(block)?;
-            let stores = code.stores(at.after_outputs.clone(), 0, &offset);
+            let stores = stores(at.after_outputs.clone(), 0, |view, output| {
+                code.store(view, &offset(view), output)
+            });
             format!("{values}{stores}")
         }
     };

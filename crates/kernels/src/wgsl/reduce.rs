@@ -17,6 +17,7 @@ use phonograph_graph::{DType, FusedKernel, ReduceOp};
 use super::code::Code;
 use super::index::{Index, THREADS, groups};
 use super::{ENTRY, MAX_ELEMENTS, Source, WgslError, WgslKernel, value};
+use crate::code::stores;
 use crate::space::Reduced;
 
 const CHUNK: u64 = 1024;
@@ -66,7 +67,9 @@ pub(super) fn kernel(
                 },
             };
             let values = code.declare(block)?;
-            let stores = code.stores(at.before_outputs.clone(), 1, &element_at);
+            let stores = stores(at.before_outputs.clone(), 1, |view, output| {
+                code.store(view, &element_at(view), output)
+            });
             format!("{values}{stores}    return {};\n", code.output(0))
         }
     };
@@ -91,7 +94,9 @@ pub(super) fn kernel(
                 position: &|of| format!("c{of}"),
             };
             let values = code.declare(block)?;
-            let stores = code.stores(at.after_outputs.clone(), 0, &|view| index.offset(view));
+            let stores = stores(at.after_outputs.clone(), 0, |view, output| {
+                code.store(view, &index.offset(view), output)
+            });
             format!("{values}{stores}")
         }
     };
