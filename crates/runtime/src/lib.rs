@@ -2,6 +2,7 @@
 
 pub mod capture;
 pub mod cpu;
+mod panics;
 pub mod pool;
 pub mod refused;
 pub mod streams;

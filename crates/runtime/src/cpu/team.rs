@@ -18,7 +18,6 @@
 //!   destructor. Seeing a final number synchronises with all that its worker did.
 //! - `replay` takes `&mut self`, so no other thread can open the team meanwhile, and the body cannot hold the team.
 
-use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::io;
@@ -33,6 +32,7 @@ use thiserror::Error;
 
 use super::gate::{ABORTED, FINISHED, Gate, Patience};
 use super::program::{Program, ProgramBuilder, Step, TaskId, WorkerId};
+use crate::panics::message;
 
 /// Why a team could not be made.
 #[derive(Debug, Error)]
@@ -384,22 +384,11 @@ fn attempt<E>(work: impl FnOnce(&Cell<TaskId>) -> Result<End, E>) -> Result<End,
     let cause = match catch_unwind(AssertUnwindSafe(|| work(&at))) {
         Ok(Ok(end)) => return Ok(end),
         Ok(Err(error)) => Cause::Error(error),
-        Err(payload) => Cause::Panic(message(payload)),
+        Err(payload) => {
+            Cause::Panic(message(payload).unwrap_or_else(|| "a value that is not text".to_owned()))
+        }
     };
     Err(Failure { task: at.get(), cause })
-}
-
-fn message(payload: Box<dyn Any + Send>) -> String {
-    let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        (None, None) => "a value that is not text".to_owned(),
-    };
-    // A payload's own destructor may panic, and so may that panic's payload: the worker must come to rest all the same.
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(second);
-    }
-    text
 }
 
 /// The life of a thread: wait for a replay, run its share, say that it is at rest.

@@ -3,7 +3,6 @@
 //! The device is locked while its backend works, and its books are written around each step. A panic that unwound through
 //! them would leave work that is neither done nor tainted.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,6 +13,7 @@ use super::backend::{
     Waiting,
 };
 use super::handle::SlotKey;
+use crate::panics::{message, quietly};
 use crate::pool::Place;
 
 pub(super) struct Caught<B>(pub B);
@@ -24,24 +24,10 @@ pub(super) fn attempt<R>(
 ) -> Result<R, BackendError> {
     // The backend is left as the panic left it, as it would be by an error in the same place.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-        let error = BackendError::new(step, format_args!("panicked: {}", message(&*payload)));
-        quietly(|| drop(payload));
-        Err(error)
+        let words = message(payload);
+        let words = words.as_deref().unwrap_or("no text");
+        Err(BackendError::new(step, format_args!("panicked: {words}")))
     })
-}
-
-fn message(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
-}
-
-/// Lets go of something, which may run destructors of the user's, on the thread of whoever uses the device next: that one must
-/// not be hit by their panics, of which the panic hook has told.
-fn quietly(work: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
-        // Its own destructor may panic too.
-        std::mem::forget(payload);
-    }
 }
 
 impl<B: Backend> Backend for Caught<B> {

@@ -33,6 +33,7 @@ use phonograph_graph::{
 
 use super::tensor::Operands;
 use super::{ArgumentProblem, Element, KernelError, PrepareError};
+use crate::panics::message;
 
 /// The most arguments of a registered function: which of them a block holds is a word of bits.
 const MAX_PARAMS: usize = 64;
@@ -300,7 +301,11 @@ impl FnNode {
             // A panic must not take a worker with it. What the function had borrowed is forgotten, as after an error.
             match catch_unwind(AssertUnwindSafe(|| (self.kernel.function)(&block))) {
                 Ok(result) => result?,
-                Err(panic) => return Err(KernelError::Panicked(message(panic))),
+                Err(panic) => {
+                    let words = message(panic);
+                    let words = words.unwrap_or_else(|| "a value that is not text".to_owned());
+                    return Err(KernelError::Panicked(words));
+                }
             }
         }
         Ok(())
@@ -372,17 +377,6 @@ fn refuse_overlap(args: &[Arg]) -> Result<(), PrepareError> {
         }
     }
     Ok(())
-}
-
-fn message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    let text = text.unwrap_or_else(|| "a value that is not text".to_owned());
-    // Its own destructor may panic, and so may what that panics with: a driver that called the function bears neither.
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(second);
-    }
-    text
 }
 
 /// One call of a registered function: which block it is, and its arguments.
