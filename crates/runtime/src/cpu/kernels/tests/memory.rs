@@ -130,6 +130,9 @@ fn a_copy_onto_itself_is_refused_and_one_beside_itself_is_not() {
     check(0, 40, false);
     check(40, 0, false);
     check(0, 39, true);
+    check(0, 100, true);
+    check(80, 20, false); // rows that cross the pitch
+    check(80, 19, true);
 }
 
 /// A node of the registered kernel `f` on two buffers of `n` f32, four blocks of 256 threads.
