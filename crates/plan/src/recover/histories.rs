@@ -37,21 +37,22 @@ impl<S: Subject> Histories<S> {
         // has.
         bench.subject.give(samples)?;
         let mut current = all(bench)?;
+        let untouched = current.clone();
         let of = samples.saturating_add(1).saturating_mul(nodes);
         for node in (0..nodes).map(NodeId) {
             if !bench.goes_on(Stage::Writes, node.0, of) {
                 return Ok((histories, unexamined(observed)));
             }
-            let before = current.clone();
             bench.run(node)?;
             let seen = &mut observed[node.index()];
             seen.trials += 1;
             for change in update(bench, &mut current)? {
-                let held = || (node, before[change.block.index()].clone());
-                histories.first.entry(change.block).or_insert_with(held);
+                let first = || (node, untouched[change.block.index()].clone());
+                histories.first.entry(change.block).or_insert_with(first);
                 seen.writes_to(&change);
             }
         }
+        drop(untouched);
         let size = |bench: &Bench<'_, S>, changes: &[Change]| -> u64 {
             changes.iter().map(|change| bench.subject.bytes(change.block)).sum()
         };

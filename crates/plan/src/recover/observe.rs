@@ -40,13 +40,12 @@ fn rewrites<S: Subject>(
     let zeros = bench.subject.save(&quiet)?;
     histories.return_to(bench, &all, 0)?;
     for (node, seen) in (0..).map(NodeId).zip(observed) {
-        if bench.subject.is_excluded(node) {
-            let mut trial = Trial { bench, histories, node, shared: &shared, seen };
+        let mut trial = Trial::new(bench, histories, node, &shared, seen);
+        if trial.bench.subject.is_excluded(node) {
             trial.leave()?;
             continue;
         }
-        bench.subject.clear(&quiet)?;
-        let mut trial = Trial { bench, histories, node, shared: &shared, seen };
+        trial.bench.subject.clear(&quiet)?;
         trial.run()?;
         let expected: Vec<_> = quiet.iter().copied().zip(&zeros).collect();
         let found = trial.bench.subject.changed(&expected)?;
@@ -92,8 +91,8 @@ fn reads<S: Subject>(
             }
             return Ok(false);
         }
-        let mut trial =
-            Trial { bench, histories, node, shared: &shared, seen: &mut observed[node.index()] };
+        let seen = &mut observed[node.index()];
+        let mut trial = Trial::new(bench, histories, node, &shared, seen);
         let constant = trial.repeat()?;
         if trial.seen.opaque.is_none() {
             trial.overwrite()?;
@@ -112,6 +111,12 @@ struct Trial<'a, 'b, S: Subject> {
     /// Blocks that any node writes, and where.
     shared: &'a BTreeMap<BlockId, Range<u64>>,
     seen: &'a mut Observed,
+    /// Blocks that its parameters seem to name.
+    named: BTreeSet<BlockId>,
+    /// Blocks that it was seen to read.
+    read: BTreeSet<BlockId>,
+    /// Where other bytes were put, from the first to the last that differed.
+    told: BTreeMap<BlockId, Range<u64>>,
 }
 
 /// Bytes that are put in place of others.
@@ -123,7 +128,19 @@ enum Other<S> {
     Zeros,
 }
 
-impl<S: Subject> Trial<'_, '_, S> {
+impl<'a, 'b, S: Subject> Trial<'a, 'b, S> {
+    fn new(
+        bench: &'a mut Bench<'b, S>,
+        histories: &'a Histories<S>,
+        node: NodeId,
+        shared: &'a BTreeMap<BlockId, Range<u64>>,
+        seen: &'a mut Observed,
+    ) -> Self {
+        let named = bench.subject.named(node).into_iter().map(|(block, _)| block).collect();
+        let (read, told) = Default::default();
+        Self { bench, histories, node, shared, seen, named, read, told }
+    }
+
     fn run(&mut self) -> Result<(), S::Error> {
         self.seen.trials += 1;
         self.bench.run(self.node)
@@ -193,64 +210,64 @@ impl<S: Subject> Trial<'_, '_, S> {
 
     /// Finds what it reads among blocks that others write. `constant` says that its results are the same for every sample.
     fn exchange(&mut self, limits: Limits, constant: bool) -> Result<(), S::Error> {
-        let named: BTreeSet<BlockId> =
-            self.bench.subject.named(self.node).into_iter().map(|(block, _)| block).collect();
-        let mut read = BTreeSet::new();
-        let mut told = BTreeMap::new();
         for sample in 1..self.histories.samples() {
-            let open = self.open(&read);
-            self.try_out(open, &Other::Sample(sample), &named, &mut told, &mut read)?;
+            self.try_out(self.open(), &Other::Sample(sample))?;
         }
         // What is the same on every input was not so at all times.
         let times: BTreeMap<BlockId, Rc<S::Saved>> = self
-            .open(&read)
+            .open()
             .into_iter()
-            .filter(|block| !is_told(&told, &named, block, &self.shared[block]))
-            .filter_map(|block| Some((block, self.another_time(block, &named)?)))
+            .filter(|block| !self.is_told(block, &self.shared[block]))
+            .filter_map(|block| Some((block, self.another_time(block)?)))
             .collect();
-        let open = times.keys().copied().collect();
-        self.try_out(open, &Other::Time(times), &named, &mut told, &mut read)?;
+        self.try_out(times.keys().copied().collect(), &Other::Time(times))?;
         if limits.zeros {
-            let open = self.open(&read);
-            self.try_out(open, &Other::Zeros, &named, &mut told, &mut read)?;
+            self.try_out(self.open(), &Other::Zeros)?;
         }
         // Where results are always the same, nothing shows what they come from: what it names, if it names what it was seen
         // to touch.
-        let names_all = self.seen.writes.iter().chain(&read).all(|block| named.contains(block));
-        let hidden = |block| constant && (named.contains(block) || !names_all);
+        let mut touched = self.seen.writes.iter().chain(&self.read);
+        let names_all = touched.all(|block| self.named.contains(block));
+        let hidden = |block| constant && (self.named.contains(block) || !names_all);
         let unsure = self.shared.iter().filter(|&(block, written)| {
-            !is_written_in(&self.seen.writes, *block)
-                && !read.contains(block)
-                && (hidden(block) || !is_told(&told, &named, block, written))
+            !self.touches(block) && (hidden(block) || !self.is_told(block, written))
         });
         self.seen.assumed = unsure.map(|(&block, _)| block).collect();
-        self.seen.reads = read.into_iter().collect();
+        self.seen.reads = std::mem::take(&mut self.read).into_iter().collect();
         Ok(())
     }
 
-    /// Blocks that others write, and that it was not seen to read.
-    fn open(&self, read: &BTreeSet<BlockId>) -> Vec<BlockId> {
-        let touched = |block| read.contains(block) || is_written_in(&self.seen.writes, *block);
-        self.shared.keys().filter(|block| !touched(block)).copied().collect()
+    /// Whether it was seen to read or write a block.
+    fn touches(&self, block: &BlockId) -> bool {
+        self.read.contains(block) || is_written_in(&self.seen.writes, *block)
+    }
+
+    /// Blocks that others write, and that it was not seen to touch.
+    fn open(&self) -> Vec<BlockId> {
+        self.shared.keys().filter(|block| !self.touches(block)).copied().collect()
+    }
+
+    /// Whether enough of what is written of a block was exchanged to say that the node does not read it.
+    ///
+    /// Of a block that it names, it may read just the bytes that somebody makes the same on every input: a counter that is
+    /// cleared in front of partial sums, say, for which it would wait for ever.
+    fn is_told(&self, block: &BlockId, written: &Range<u64>) -> bool {
+        self.told.get(block).is_some_and(|told| {
+            let whole = told.start <= written.start && written.end <= told.end;
+            whole || !self.named.contains(block)
+        })
     }
 
     /// What a block held when the node ran for the first time of all, before anything wrote it. Of scratch memory that the
     /// node does not name also what is there before or after some other node: one that names it may wait there.
-    fn another_time(&self, block: BlockId, named: &BTreeSet<BlockId>) -> Option<Rc<S::Saved>> {
-        let apart = self.bench.subject.is_scratch(block) && !named.contains(&block);
+    fn another_time(&self, block: BlockId) -> Option<Rc<S::Saved>> {
+        let apart = self.bench.subject.is_scratch(block) && !self.named.contains(&block);
         let beside = || self.histories.beside(block, self.node.0).filter(|_| apart);
         self.histories.untouched(block, self.node).or_else(beside).cloned()
     }
 
     /// Puts other bytes into these blocks, and notes where they differ and of which of them that shows a read.
-    fn try_out(
-        &mut self,
-        open: Vec<BlockId>,
-        other: &Other<S::Saved>,
-        named: &BTreeSet<BlockId>,
-        told: &mut BTreeMap<BlockId, Range<u64>>,
-        read: &mut BTreeSet<BlockId>,
-    ) -> Result<(), S::Error> {
+    fn try_out(&mut self, open: Vec<BlockId>, other: &Other<S::Saved>) -> Result<(), S::Error> {
         if open.is_empty() {
             return Ok(());
         }
@@ -259,8 +276,8 @@ impl<S: Subject> Trial<'_, '_, S> {
         let differing = self.strange(&open, self.node.0)?;
         let candidates: Vec<BlockId> = differing.iter().map(|change| change.block).collect();
         self.back(&candidates)?;
-        differing.iter().for_each(|change| widen(told, change.block, &change.bytes));
-        self.search(candidates, other, named, read)
+        differing.iter().for_each(|change| widen(&mut self.told, change.block, &change.bytes));
+        self.search(candidates, other)
     }
 
     /// Takes the sets on which the results depend apart. A set of which no part alone makes a difference is read whole.
@@ -268,20 +285,18 @@ impl<S: Subject> Trial<'_, '_, S> {
         &mut self,
         candidates: Vec<BlockId>,
         other: &Other<S::Saved>,
-        named: &BTreeSet<BlockId>,
-        read: &mut BTreeSet<BlockId>,
     ) -> Result<(), S::Error> {
         if !self.depends_on(&candidates, other)? {
             return Ok(());
         }
         let (likely, rest): (Vec<BlockId>, Vec<BlockId>) =
-            candidates.iter().partition(|block| named.contains(block));
+            candidates.iter().partition(|block| self.named.contains(block));
         let mut parts: Vec<Vec<BlockId>> = likely.into_iter().map(|block| vec![block]).collect();
         parts.push(rest);
         let mut open = vec![(candidates, parts)];
         while let Some((whole, parts)) = open.pop() {
             if let [one] = whole[..] {
-                read.insert(one);
+                self.read.insert(one);
                 continue;
             }
             let mut found = false;
@@ -295,7 +310,7 @@ impl<S: Subject> Trial<'_, '_, S> {
                 }
             }
             if !found {
-                read.extend(whole);
+                self.read.extend(whole);
             }
         }
         Ok(())
@@ -364,22 +379,6 @@ impl<S: Subject> Trial<'_, '_, S> {
             self.strange(&all, self.node.0 + 1)?.into_iter().map(|change| change.block).collect();
         self.histories.return_to(self.bench, &strange, self.node.0 + 1)
     }
-}
-
-/// Whether enough of what is written of a block was exchanged to say that a node does not read it.
-///
-/// Of a block that it names, it may read just the bytes that somebody makes the same on every input: a counter that is
-/// cleared in front of partial sums, say, for which it would wait for ever.
-fn is_told(
-    told: &BTreeMap<BlockId, Range<u64>>,
-    named: &BTreeSet<BlockId>,
-    block: &BlockId,
-    written: &Range<u64>,
-) -> bool {
-    told.get(block).is_some_and(|told| {
-        let whole = told.start <= written.start && written.end <= told.end;
-        whole || !named.contains(block)
-    })
 }
 
 fn is_written_in(writes: &[BlockId], block: BlockId) -> bool {
