@@ -264,7 +264,7 @@ impl Exec {
         let value = value.into();
         let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
         check_value(slot, known.value, value)?;
-        if known.value.to_bits() == value.to_bits() {
+        if known.value == value {
             return Ok(());
         }
         known.value = value;

@@ -405,9 +405,7 @@ impl Backend for CudaBackend {
         ticket: Ticket,
     ) -> Result<Issued, BackendError> {
         for (key, (slot, current)) in &mut exec.slots {
-            // By bits: numbers that compare equal need not be the same.
-            let same = |value: &&Scalar| value.to_bits() == current.to_bits();
-            if let Some(&value) = values.get(key).filter(|value| !same(value)) {
+            if let Some(&value) = values.get(key).filter(|value| *value != current) {
                 lock(&exec.exec).exec.set(*slot, value).map_err(at(Step::Launch))?;
                 *current = value;
             }
