@@ -84,6 +84,16 @@ NETWORKS = {
 }
 
 
+def network(name):
+    if name in NETWORKS:
+        return NETWORKS[name]()
+    kind, _, sizes = name.partition("-")
+    sizes = sizes.split("x")
+    if kind != "experts" or len(sizes) > 2 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        sys.exit(f"no network {name!r}; there are {', '.join(NETWORKS)} and experts-HIDDENxROWS")
+    return experts(*map(int, sizes))
+
+
 def output(result):
     return result if isinstance(result, torch.Tensor) else result.logits
 
@@ -114,8 +124,7 @@ def replay_us(graph, rounds=100):
 
 def main(name):
     torch.manual_seed(0)
-    kind, _, sizes = name.partition("experts-")
-    model, inputs = NETWORKS[name]() if not sizes else experts(*(int(size) for size in sizes.split("x")))
+    model, inputs = network(name)
     model = model.cuda().eval()
     generator = torch.Generator("cuda")
 
