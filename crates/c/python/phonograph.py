@@ -59,10 +59,15 @@ class Recovered(ctypes.Structure):
         ("workspace_users", ctypes.c_uint64),
         ("inputs", ctypes.c_uint32),
         ("cap", ctypes.c_uint32),
+        ("ended", ctypes.c_uint32),
+        ("unexplained", ctypes.c_uint32),
     ]
 
     def __str__(self):
         order = {0: "kept as captured", 2**32 - 1: "no cap"}.get(self.cap, f"at most {self.cap} side by side")
+        if self.ended != 0:
+            why = ("verified", "`seconds` were over", "copies would take more than `saved_bytes`", f"the results of node {self.unexplained} differ in another order")
+            return f"{self.nodes} nodes, kept as captured: {why[self.ended]} ({self.runs} trials)"
         return (
             f"{self.nodes} nodes, longest path {self.captured_depth} -> {self.recovered_depth} ({self.opaque} opaque, "
             f"{self.missed} orders found by verification, {self.workspace_users} runs with scratch of their own, "

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use phonograph::cuda::{Block, Device, Driver, Imported, Memory, Watch};
 use phonograph::graph::{NodeId, to_json};
+use phonograph::plan::recover::Verdict;
 use phonograph::recover::{Options, Report, SEED, Tried, recover};
 
 use crate::{FAILED, INVALID, OK, READ_ONLY, deliver};
@@ -82,6 +83,11 @@ pub struct PhonographRecovered {
     inputs: u32,
     /// The cap of what was chosen: 0 for the captured order, 4294967295 for no cap.
     cap: u32,
+    /// How the observation ended. 0: what was found is verified. Else the graph is as captured, since 1: there was not time
+    /// enough, 2: copies would have taken more memory than allowed, 3: the results of `unexplained` differ in another order.
+    ended: u32,
+    /// That node, by number in captured order; 0 if there is none.
+    unexplained: u32,
 }
 
 /// Finds what the nodes of a graph read and write by running them one at a time and watching `blocks`, and puts the graph
@@ -226,7 +232,7 @@ pub unsafe extern "C" fn phonograph_release(workspaces: *mut c_void) {
 const _: () = {
     assert!(size_of::<PhonographBlock>() == 24);
     assert!(size_of::<PhonographLimits>() == 56);
-    assert!(size_of::<PhonographRecovered>() == 88);
+    assert!(size_of::<PhonographRecovered>() == 96);
 };
 
 /// # Safety
@@ -316,6 +322,12 @@ fn tell(report: &Report) {
 fn summary(report: &Report) -> PhonographRecovered {
     let found = &report.recovered;
     let chosen = report.chosen.map(|at| &report.tried[at]);
+    let (ended, unexplained) = match found.verdict {
+        Verdict::Verified { .. } => (0, 0),
+        Verdict::Stopped => (1, 0),
+        Verdict::Full => (2, 0),
+        Verdict::Unexplained { node } => (3, node.0),
+    };
     PhonographRecovered {
         nodes: found.observed.len() as u64,
         captured_depth: report.captured_depth as u64,
@@ -329,5 +341,7 @@ fn summary(report: &Report) -> PhonographRecovered {
         workspace_users: found.private.len() as u64,
         inputs: report.inputs,
         cap: chosen.map_or(0, |tried| tried.cap.unwrap_or(u32::MAX)),
+        ended,
+        unexplained,
     }
 }

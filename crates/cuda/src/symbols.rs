@@ -89,8 +89,10 @@ pub(crate) const FOREIGN: &[&str] = &[
     "cuGraphMemsetNodeGetParams",
     "cuGraphNodeGetType",
     "cuGraphRemoveDependencies_v2",
+    "cuKernelGetAttribute",
     "cuKernelGetName",
     "cuKernelGetParamInfo",
+    "cuKernelSetAttribute",
     "cuStreamQuery",
 ];
 

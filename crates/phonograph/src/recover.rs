@@ -277,6 +277,17 @@ impl Subject for Watched<'_> {
         Ok(self.watch.save(&blocks)?)
     }
 
+    fn save_changes(
+        &mut self,
+        changes: &[(&Change, &Saved)],
+    ) -> Result<Vec<(Saved, u64)>, RecoverError> {
+        let changes: Vec<(usize, Range<u64>, &Saved)> = changes
+            .iter()
+            .map(|&(change, before)| (place(change.block), change.bytes.clone(), before))
+            .collect();
+        Ok(self.watch.save_changes(&changes)?)
+    }
+
     fn restore(&mut self, copies: &[(BlockId, &Saved)]) -> Result<(), RecoverError> {
         Ok(self.watch.restore(&places(copies))?)
     }

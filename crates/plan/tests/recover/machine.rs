@@ -324,6 +324,19 @@ impl Subject for Machine {
         Ok(blocks.iter().map(|&block| self.piece(block).to_vec()).collect())
     }
 
+    fn save_changes(
+        &mut self,
+        changes: &[(&Change, &Self::Saved)],
+    ) -> std::result::Result<Vec<(Self::Saved, u64)>, Self::Error> {
+        let save = |(change, before): &(&Change, &Self::Saved)| {
+            let (mut saved, bytes) = ((*before).clone(), change.bytes.clone());
+            let changed = bytes.start as usize..bytes.end as usize;
+            saved[changed.clone()].copy_from_slice(&self.piece(change.block)[changed]);
+            (saved, bytes.end - bytes.start)
+        };
+        Ok(changes.iter().map(save).collect())
+    }
+
     fn restore(
         &mut self,
         copies: &[(BlockId, &Self::Saved)],
