@@ -74,6 +74,16 @@ pub enum WatchError {
         /// The blocks that were put back or cleared last, by number.
         blocks: Vec<(usize, Block)>,
     },
+    /// A kernel that faulted. The device's context is beyond use.
+    #[error("{}", faulted(error, nodes, blocks))]
+    Fault {
+        /// What the driver says.
+        error: DriverError,
+        /// What was issued since the last wait, by number and name, and whether it was diverted; none for a replay.
+        nodes: Vec<(NodeId, String)>,
+        /// The blocks that were put back or cleared last, by number.
+        blocks: Vec<(usize, Block)>,
+    },
     /// The graph cannot be taken apart.
     #[error(transparent)]
     Edit(#[from] EditError),
@@ -91,31 +101,47 @@ impl From<ImportError> for WatchError {
     }
 }
 
-/// Says which kernels wait, on what memory, and what can be done about it.
-fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
-    let list = |mut told: Vec<String>| {
-        let more = told.len().saturating_sub(NAMED);
-        told.truncate(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        told.join(", ") + &more
-    };
+fn list(mut told: Vec<String>) -> String {
+    let more = told.len().saturating_sub(NAMED);
+    told.truncate(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    told.join(", ") + &more
+}
+
+/// What runs, and what of it is to be excluded.
+fn running(nodes: &[(NodeId, String)], which: &'static str) -> (String, &'static str) {
     let name = |(node, name): &(NodeId, String)| format!("{node} ({name})");
-    let (running, exclude) = match nodes {
-        [] => ("a replay".to_owned(), "the node that waits"),
+    match nodes {
+        [] => ("a replay".to_owned(), which),
         [one] => (name(one), "it"),
-        some => {
-            (format!("one of {}", list(some.iter().map(name).collect())), "the node that waits")
-        }
-    };
+        some => (format!("one of {}", list(some.iter().map(name).collect())), which),
+    }
+}
+
+fn put(blocks: &[(usize, Block)]) -> String {
     let block = |(at, Block { address, bytes }): &(usize, Block)| {
         format!("block {at} ({bytes} bytes at {address:#x})")
     };
-    let put = match blocks {
+    match blocks {
         [] => String::new(),
         some => format!("; put there last: {}", list(some.iter().map(block).collect())),
-    };
+    }
+}
+
+/// Says which kernels wait, on what memory, and what can be done about it.
+fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
+    let ((running, exclude), put) = (running(nodes, "the node that waits"), put(blocks));
     format!(
         "{running} has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes{put}. \
+         The context is beyond use: begin anew and exclude {exclude}, or allow neither zeros nor scratch"
+    )
+}
+
+/// Says which kernels may have faulted, on what memory, and what can be done about it.
+fn faulted(error: &DriverError, nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
+    let ((running, exclude), put) = (running(nodes, "the node that faults"), put(blocks));
+    format!(
+        "{running} faulted on these bytes, or in this order{put}: {error}. \
          The context is beyond use: begin anew and exclude {exclude}, or allow neither zeros nor scratch"
     )
 }
@@ -242,7 +268,8 @@ impl Watch {
                     return Ok(());
                 }
                 Err(error) if error.code != CUresult::CUDA_ERROR_NOT_READY as u32 => {
-                    return Err(error.into());
+                    let (nodes, blocks) = self.last();
+                    return Err(WatchError::Fault { error, nodes, blocks });
                 }
                 Err(_) if start.elapsed() > PATIENCE => {
                     self.lost.0.store(true, Ordering::Relaxed);
@@ -259,10 +286,20 @@ impl Watch {
     }
 
     fn endless(&self) -> WatchError {
-        let name = |&node: &NodeId| (node, self.imported.graph().node(node).name.to_string());
+        let (nodes, blocks) = self.last();
+        WatchError::Endless { nodes, blocks }
+    }
+
+    /// What was issued since the last wait, and the blocks that were written last.
+    fn last(&self) -> (Vec<(NodeId, String)>, Vec<(usize, Block)>) {
+        let name = |&node: &NodeId| {
+            let elsewhere =
+                if self.diversions[node.index()].is_empty() { "" } else { ", diverted" };
+            (node, self.imported.graph().node(node).name.to_string() + elsewhere)
+        };
         let nodes = self.issued.iter().map(name).collect();
         let blocks = self.put.iter().map(|&at| (at, self.blocks[at])).collect();
-        WatchError::Endless { nodes, blocks }
+        (nodes, blocks)
     }
 
     /// Runs one node.
@@ -414,6 +451,25 @@ mod tests {
         let some = "one of n1 (k1), n2 (k2), n3 (k3) and 2 more|";
         check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("the node that waits")));
         check(&[], &[], &format!("a replay|{}", end("the node that waits")));
+    }
+
+    #[test]
+    fn a_fault_is_told_with_the_kernels_that_ran() {
+        let error = DriverError {
+            call: "cuStreamQuery",
+            code: CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as u32,
+            name: "CUDA_ERROR_ILLEGAL_ADDRESS".into(),
+            message: "an illegal memory access was encountered".into(),
+        };
+        let nodes = vec![(NodeId(7), "k7".to_owned())];
+        let blocks = vec![(2, Block { address: 4096, bytes: 512 })];
+        let said = WatchError::Fault { error, nodes, blocks }.to_string();
+        assert_eq!(
+            said,
+            "n7 (k7) faulted on these bytes, or in this order; put there last: block 2 (512 bytes at 0x1000): cuStreamQuery \
+             failed: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered. The context is beyond use: \
+             begin anew and exclude it, or allow neither zeros nor scratch"
+        );
     }
 
     #[test]
