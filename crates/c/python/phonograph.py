@@ -26,7 +26,10 @@ class _Edited(ctypes.Structure):
 
 
 class _Block(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("scratch", ctypes.c_uint64)]
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("known", ctypes.c_uint64)]
+
+
+_SCRATCH, _FRESH = 1, 2
 
 
 class _Limits(ctypes.Structure):
@@ -120,6 +123,8 @@ def capture(graph, **options):
     the exception: they are the graph's own, and free afterwards, which tells `recover` that nobody looks into them.
     """
     graph.phonograph_kept = []
+    # Memory of a pool that others fill, too.
+    graph.phonograph_filled = {address for address, _, pool, used, _ in _allocated() if used and pool == options.get("pool")}
     torch._C._cuda_clearCublasWorkspaces()
     with torch.cuda.graph(graph, **options), _Keep(graph.phonograph_kept):
         yield
@@ -143,21 +148,32 @@ class _Workspaces:
         self.release(self.handle)
 
 
-def _blocks(graph, device, scratch):
-    """What the allocator has given out, and what is free now in the graph's pool: scratch memory of its libraries."""
-    blocks = []
+def _allocated():
+    """The allocator's blocks: address, bytes, pool, whether it is given out, device."""
     for segment in torch.cuda.memory_snapshot():
         address, pool = segment["address"], tuple(segment["segment_pool_id"])
         for block in segment["blocks"]:
-            used = block["state"] == "active_allocated"
-            if segment["device"] == device and (used or pool == graph.pool()):
-                blocks.append(_Block(address, block["size"], scratch and not used))
+            yield address, block["size"], pool, block["state"] == "active_allocated", segment["device"]
             address += block["size"]
+
+
+def _blocks(graph, device, scratch, fresh):
+    """What the allocator has given out, and what is free now in the graph's pool: scratch memory of its libraries.
+
+    What was taken from the pool during the capture nobody has written, since nothing ran.
+    """
+    filled = getattr(graph, "phonograph_filled", None)
+    blocks = []
+    for address, size, pool, used, place in _allocated():
+        own = pool == graph.pool()
+        if place == device and (used or own):
+            is_fresh = fresh and own and filled is not None and address not in filled
+            blocks.append(_Block(address, size, (_SCRATCH if scratch and not used else 0) | (_FRESH if is_fresh else 0)))
     return (_Block * len(blocks))(*blocks)
 
 
 def recover(
-    graph, give, *, samples=0, inputs=0, zeros=False, scratch=False, seconds=0.0, saved_bytes=0, workspace_bytes=0, exclude=(),
+    graph, give, *, samples=0, inputs=0, zeros=False, scratch=False, fresh=True, seconds=0.0, saved_bytes=0, workspace_bytes=0, exclude=(),
     save=None, progress=False
 ):
     """Puts a captured graph into the fastest order that what its kernels really read and write allows.
@@ -165,7 +181,9 @@ def recover(
     `give(k)` copies input number k into the tensors that the graph reads; the same number must be the same input. Kernels
     are run one at a time on bytes of several inputs to see what they touch; `zeros` allows to put zeros where none were,
     which tells more apart, and faults a kernel that takes one for a pointer. With `scratch`, kernels that only share
-    memory which is free after the capture may get copies of it, `workspace_bytes` at most; it may be zeroed. A kernel that
+    memory which is free after the capture may get copies of it, `workspace_bytes` at most; it may be zeroed. `fresh` fills
+    what the capture took from its pool before anything runs, which shows who writes zeros there: not if the graph has run
+    already, or something outside has written there for it to read. A kernel that
     waits for what it finds in memory may wait for ever on such bytes, and takes the context with it; the error gives its
     number. Nodes in `exclude` keep their place and are run on nothing but what captured order gives them. What is found is
     verified bit for bit on `inputs` fresh inputs, and written to the file `save`, which `phonograph show` draws. The graph
@@ -184,7 +202,7 @@ def recover(
             return 1
 
     torch.cuda.synchronize()
-    blocks = _blocks(graph, device, scratch)
+    blocks = _blocks(graph, device, scratch, fresh)
     excluded = (ctypes.c_uint32 * len(exclude))(*exclude)
     limits = _Limits(samples, inputs, zeros, progress, seconds, saved_bytes, workspace_bytes, excluded, len(exclude))
     recovered, message = Recovered(), ctypes.create_string_buffer(4096)

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use phonograph::cuda::{Block, Device, Driver, Imported, Memory, Watch};
 use phonograph::graph::{NodeId, to_json};
 use phonograph::plan::recover::Verdict;
-use phonograph::recover::{Options, Report, SEED, Tried, recover};
+use phonograph::recover::{Known, Options, Report, SEED, Tried, recover};
 
 use crate::{FAILED, INVALID, OK, READ_ONLY, deliver};
 
@@ -24,9 +24,14 @@ pub struct PhonographBlock {
     address: u64,
     /// Its size, a multiple of 4.
     bytes: u64,
-    /// 1 if nobody looks at what it holds after a replay: it may be filled with zeros, and nodes may get copies of their own.
-    scratch: u64,
+    /// A sum of [`SCRATCH`] and [`FRESH`].
+    known: u64,
 }
+
+/// Nobody looks at what a block holds after a replay: it may be filled with zeros, and nodes may get copies of their own.
+const SCRATCH: u64 = 1;
+/// Nobody has written a block yet, so that nothing can depend on what it holds: it may be filled with anything.
+const FRESH: u64 = 2;
 
 /// Writes input number `sample` where the graph expects its inputs, and waits until it is there. 0 for success.
 pub type PhonographGive = unsafe extern "C" fn(user: *mut c_void, sample: u32) -> c_int;
@@ -132,18 +137,15 @@ pub unsafe extern "C" fn phonograph_recover(
         // SAFETY: the caller's promise.
         let given =
             unsafe { if count == 0 { &[] } else { std::slice::from_raw_parts(blocks, count) } };
-        if workspaces.is_null() && given.iter().any(|block| block.scratch != 0) {
+        if let Some(at) = given.iter().position(|block| block.known & !(SCRATCH | FRESH) != 0) {
+            let text = format!("nothing is known as {} of block {at}", given[at].known);
+            return Err((INVALID, text));
+        }
+        if workspaces.is_null() && given.iter().any(|block| block.known & SCRATCH != 0) {
             let text =
                 "there is scratch memory, and nowhere to give a handle of the graph's own to";
             return Err((INVALID, text.to_owned()));
         }
-        let mut blocks = given.to_vec();
-        blocks.sort_by_key(|block| block.scratch != 0);
-        let scratch_from = blocks.partition_point(|block| block.scratch == 0);
-        let blocks: Vec<Block> = blocks
-            .into_iter()
-            .map(|PhonographBlock { address, bytes, .. }| Block { address, bytes })
-            .collect();
         // SAFETY: the caller's promise.
         let (limits, save) = unsafe { (limits.as_ref().copied(), path(save)?) };
         // Before anything has run: a file that cannot be written is no reason to throw what was found away.
@@ -159,7 +161,7 @@ pub unsafe extern "C" fn phonograph_recover(
             }
         };
         // SAFETY: the caller's promise.
-        let report = unsafe { work(graph, device, &blocks, scratch_from, &mut give, limits) }?;
+        let report = unsafe { work(graph, device, given, &mut give, limits) }?;
         let saved = match save {
             Some(mut file) => file.write_all(to_json(&report.graph).as_bytes()),
             None => Ok(()),
@@ -240,8 +242,7 @@ const _: () = {
 unsafe fn work(
     graph: *mut c_void,
     device: u32,
-    blocks: &[Block],
-    scratch_from: usize,
+    given: &[PhonographBlock],
     give: &mut dyn FnMut(u32) -> Result<(), String>,
     limits: Option<PhonographLimits>,
 ) -> Result<Report, (c_int, String)> {
@@ -253,10 +254,16 @@ unsafe fn work(
     if let Some(reason) = imported.read_only() {
         return Err((READ_ONLY, reason.to_string()));
     }
+    let block = |&PhonographBlock { address, bytes, .. }: &_| Block { address, bytes };
+    let blocks: Vec<Block> = given.iter().map(block).collect();
     // SAFETY: the caller's promise.
     let mut watch =
-        unsafe { Watch::new(imported, &device, blocks) }.map_err(|error| failed(&error))?;
-    let mut options = Options { scratch_from, ..Options::default() };
+        unsafe { Watch::new(imported, &device, &blocks) }.map_err(|error| failed(&error))?;
+    let known = |block: &PhonographBlock| Known {
+        scratch: block.known & SCRATCH != 0,
+        fresh: block.known & FRESH != 0,
+    };
+    let mut options = Options { blocks: given.iter().map(known).collect(), ..Options::default() };
     let (mut seconds, mut shown) = (120.0, 0);
     if let Some(given) = limits {
         let or = |value: u32, other: u32| if value == 0 { other } else { value };

@@ -93,6 +93,7 @@ pub(crate) const FOREIGN: &[&str] = &[
     "cuKernelGetName",
     "cuKernelGetParamInfo",
     "cuKernelSetAttribute",
+    "cuMemsetD32Async",
     "cuStreamQuery",
 ];
 
@@ -128,7 +129,6 @@ pub(crate) const RECORD: &[&str] = &[
     "cuMemcpyHtoD_v2",
     "cuMemcpyPeerAsync",
     "cuMemsetD2D8Async",
-    "cuMemsetD32Async",
     "cuMemsetD8_v2",
     "cuModuleLoadData",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",

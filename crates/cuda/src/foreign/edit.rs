@@ -45,7 +45,7 @@ pub enum EditError {
         /// What it is called.
         name: Arc<str>,
         /// What the driver says.
-        error: DriverError,
+        error: Box<DriverError>,
     },
     /// The driver refused. What it had done until then stays.
     #[error(transparent)]
@@ -59,9 +59,12 @@ impl EditError {
     /// Says at which node the driver refused; if it is known already, in which child graph that lies.
     pub(super) fn at(self, id: NodeId, name: &Arc<str>) -> Self {
         match self {
-            EditError::Driver(error) => {
-                EditError::Node { inside: Vec::new(), node: id, name: name.clone(), error }
-            }
+            EditError::Driver(error) => EditError::Node {
+                inside: Vec::new(),
+                node: id,
+                name: name.clone(),
+                error: Box::new(error),
+            },
             EditError::Node { mut inside, node, name, error } => {
                 inside.insert(0, id);
                 EditError::Node { inside, node, name, error }

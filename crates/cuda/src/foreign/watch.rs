@@ -9,6 +9,7 @@
 
 mod arrange;
 mod bytes;
+mod last;
 
 use std::collections::BTreeSet;
 use std::mem::{forget, take};
@@ -33,6 +34,7 @@ use crate::stream::Stream;
 pub use arrange::Arranged;
 pub use bytes::Saved;
 use bytes::{MARKS, PTX, ROW_BYTES, ROWS};
+pub use last::Last;
 
 /// A piece of device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,22 +69,15 @@ pub enum WatchError {
         other: u64,
     },
     /// A kernel that does not end. The device's context is beyond use.
-    #[error("{}", endless(nodes, blocks))]
-    Endless {
-        /// What was issued since the last wait, by number and name; none for a replay.
-        nodes: Vec<(NodeId, String)>,
-        /// The blocks that were put back or cleared last, by number.
-        blocks: Vec<(usize, Block)>,
-    },
+    #[error("{}", .0.endless(PATIENCE))]
+    Endless(Last),
     /// A kernel that faulted. The device's context is beyond use.
-    #[error("{}", faulted(error, nodes, blocks))]
+    #[error("{}", .last.faulted(error))]
     Fault {
         /// What the driver says.
         error: DriverError,
-        /// What was issued since the last wait, by number and name, and whether it was diverted; none for a replay.
-        nodes: Vec<(NodeId, String)>,
-        /// The blocks that were put back or cleared last, by number.
-        blocks: Vec<(usize, Block)>,
+        /// What ran.
+        last: Box<Last>,
     },
     /// The graph cannot be taken apart.
     #[error(transparent)]
@@ -99,51 +94,6 @@ impl From<ImportError> for WatchError {
     fn from(error: ImportError) -> Self {
         EditError::from(error).into()
     }
-}
-
-fn list(mut told: Vec<String>) -> String {
-    let more = told.len().saturating_sub(NAMED);
-    told.truncate(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    told.join(", ") + &more
-}
-
-/// What runs, and what of it is to be excluded.
-fn running(nodes: &[(NodeId, String)], which: &'static str) -> (String, &'static str) {
-    let name = |(node, name): &(NodeId, String)| format!("{node} ({name})");
-    match nodes {
-        [] => ("a replay".to_owned(), which),
-        [one] => (name(one), "it"),
-        some => (format!("one of {}", list(some.iter().map(name).collect())), which),
-    }
-}
-
-fn put(blocks: &[(usize, Block)]) -> String {
-    let block = |(at, Block { address, bytes }): &(usize, Block)| {
-        format!("block {at} ({bytes} bytes at {address:#x})")
-    };
-    match blocks {
-        [] => String::new(),
-        some => format!("; put there last: {}", list(some.iter().map(block).collect())),
-    }
-}
-
-/// Says which kernels wait, on what memory, and what can be done about it.
-fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
-    let ((running, exclude), put) = (running(nodes, "the node that waits"), put(blocks));
-    format!(
-        "{running} has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes{put}. \
-         The context is beyond use: begin anew and exclude {exclude}, or allow neither zeros nor scratch"
-    )
-}
-
-/// Says which kernels may have faulted, on what memory, and what can be done about it.
-fn faulted(error: &DriverError, nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
-    let ((running, exclude), put) = (running(nodes, "the node that faults"), put(blocks));
-    format!(
-        "{running} faulted on these bytes, or in this order{put}: {error}. \
-         The context is beyond use: begin anew and exclude {exclude}, or allow neither zeros nor scratch"
-    )
 }
 
 /// A graph under observation: its nodes can be run one at a time, and its blocks copied, exchanged and compared.
@@ -171,8 +121,6 @@ pub struct Watch {
 
 /// How long a wait takes at most.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many nodes or blocks an error names.
-const NAMED: usize = 3;
 
 impl Watch {
     /// Takes a graph apart to run its nodes one at a time.
@@ -268,12 +216,11 @@ impl Watch {
                     return Ok(());
                 }
                 Err(error) if error.code != CUresult::CUDA_ERROR_NOT_READY as u32 => {
-                    let (nodes, blocks) = self.last();
-                    return Err(WatchError::Fault { error, nodes, blocks });
+                    return Err(WatchError::Fault { error, last: Box::new(self.last()) });
                 }
                 Err(_) if start.elapsed() > PATIENCE => {
                     self.lost.0.store(true, Ordering::Relaxed);
-                    return Err(self.endless());
+                    return Err(WatchError::Endless(self.last()));
                 }
                 Err(_) => std::hint::spin_loop(),
             }
@@ -282,16 +229,11 @@ impl Watch {
 
     /// Nothing may be asked of a context in which a kernel does not end: the driver would wait for it.
     fn alive(&self) -> Result<(), WatchError> {
-        if self.lost.is_lost() { Err(self.endless()) } else { Ok(()) }
-    }
-
-    fn endless(&self) -> WatchError {
-        let (nodes, blocks) = self.last();
-        WatchError::Endless { nodes, blocks }
+        if self.lost.is_lost() { Err(WatchError::Endless(self.last())) } else { Ok(()) }
     }
 
     /// What was issued since the last wait, and the blocks that were written last.
-    fn last(&self) -> (Vec<(NodeId, String)>, Vec<(usize, Block)>) {
+    fn last(&self) -> Last {
         let name = |&node: &NodeId| {
             let elsewhere =
                 if self.diversions[node.index()].is_empty() { "" } else { ", diverted" };
@@ -299,7 +241,7 @@ impl Watch {
         };
         let nodes = self.issued.iter().map(name).collect();
         let blocks = self.put.iter().map(|&at| (at, self.blocks[at])).collect();
-        (nodes, blocks)
+        Last { nodes, blocks }
     }
 
     /// Runs one node.
@@ -430,47 +372,6 @@ fn check(blocks: &[Block]) -> Result<(), WatchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_endless_kernel_is_named_with_its_memory() {
-        let check = |nodes: &[u32], blocks: &[usize], expected: &str| {
-            let nodes: Vec<_> = nodes.iter().map(|&n| (NodeId(n), format!("k{n}"))).collect();
-            let blocks: Vec<_> =
-                blocks.iter().map(|&at| (at, Block { address: 4096, bytes: 512 })).collect();
-            let said = WatchError::Endless { nodes, blocks }.to_string();
-            let (before, after) = said.split_once(" has not ended after 10s: ").unwrap();
-            assert_eq!(format!("{before}|{}", after.split_once("comes").unwrap().1), expected);
-        };
-        let end = |what| {
-            format!(
-                ". The context is beyond use: begin anew and exclude {what}, or allow neither zeros nor scratch"
-            )
-        };
-        let one = "; put there last: block 2 (512 bytes at 0x1000)";
-        check(&[7], &[2], &format!("n7 (k7)|{one}{}", end("it")));
-        let some = "one of n1 (k1), n2 (k2), n3 (k3) and 2 more|";
-        check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("the node that waits")));
-        check(&[], &[], &format!("a replay|{}", end("the node that waits")));
-    }
-
-    #[test]
-    fn a_fault_is_told_with_the_kernels_that_ran() {
-        let error = DriverError {
-            call: "cuStreamQuery",
-            code: CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as u32,
-            name: "CUDA_ERROR_ILLEGAL_ADDRESS".into(),
-            message: "an illegal memory access was encountered".into(),
-        };
-        let nodes = vec![(NodeId(7), "k7".to_owned())];
-        let blocks = vec![(2, Block { address: 4096, bytes: 512 })];
-        let said = WatchError::Fault { error, nodes, blocks }.to_string();
-        assert_eq!(
-            said,
-            "n7 (k7) faulted on these bytes, or in this order; put there last: block 2 (512 bytes at 0x1000): cuStreamQuery \
-             failed: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered. The context is beyond use: \
-             begin anew and exclude it, or allow neither zeros nor scratch"
-        );
-    }
 
     #[test]
     fn blocks_lie_on_words_and_apart() {

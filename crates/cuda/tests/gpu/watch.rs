@@ -59,7 +59,7 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
         assert!(matches!(changed[..], [(at, _)] if at == block), "kernel {node}: {changed:?}");
         watch.restore(&begin[block..=block]).unwrap();
     }
-    watch.clear(&[0]).unwrap();
+    watch.fill(&[0], 0).unwrap();
     assert!(watch.changed(&begin[..1]).unwrap().is_empty(), "memory begins as zeros");
 
     // The bytes that differ are told to the word, also where pieces and rows of 16 bytes end.
@@ -79,7 +79,7 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
         // A copy of what has changed is one of the whole.
         let (saved, taken) = watch.save_changes(&[(spare, bytes, &zeros)]).unwrap().remove(0);
         assert_eq!(taken, (300 << 10).min((last / PIECE + 1) * PIECE) - first / PIECE * PIECE);
-        watch.clear(&[spare]).unwrap();
+        watch.fill(&[spare], 7).unwrap();
         watch.restore(&[(spare, &saved)]).unwrap();
         assert!(watch.changed(&[(spare, &saved)]).unwrap().is_empty());
         assert_eq!(watch.changed(&[(spare, &zeros)]).unwrap(), changed);

@@ -2,7 +2,7 @@
 //!
 //! Every sample runs from front to back in captured order, and whatever changes is copied: memory for what nodes write, once
 //! a sample and once more. The first run of all shows what is written the same at every replay, since memory does not hold it
-//! yet.
+//! yet: zeros, too, where memory that nobody has written is spoiled before.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -44,6 +44,11 @@ impl<S: Subject> Histories<S> {
         let mut histories = Self { of: Vec::new(), first: BTreeMap::new() };
         // Before the samples a replay as in use: what their first node finds is what a last run has left, not what capturing
         // has.
+        let fresh: Vec<BlockId> = (0..bench.subject.blocks())
+            .map(BlockId)
+            .filter(|&block| bench.subject.is_fresh(block))
+            .collect();
+        bench.subject.spoil(&fresh)?;
         bench.subject.give(samples)?;
         let mut current = all(bench)?;
         let untouched = current.clone();

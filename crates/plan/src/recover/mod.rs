@@ -80,6 +80,8 @@ pub trait Subject {
     fn is_excluded(&self, node: NodeId) -> bool;
     /// Whether nobody looks at what a block holds after a replay.
     fn is_scratch(&self, block: BlockId) -> bool;
+    /// Whether nobody has written a block yet: no node can have been meant to read it before another one writes it.
+    fn is_fresh(&self, block: BlockId) -> bool;
     /// Cuts blocks at these bytes, which are given in ascending order; blocks are numbered anew. A node that seems to name a
     /// block seems to name all its pieces.
     fn cut(&mut self, borders: &[(BlockId, u64)]);
@@ -97,6 +99,8 @@ pub trait Subject {
     ) -> Result<Vec<(Self::Saved, u64)>, Self::Error>;
     /// Writes copies back, each block at most once.
     fn restore(&mut self, copies: &[(BlockId, &Self::Saved)]) -> Result<(), Self::Error>;
+    /// Fills blocks with bytes that no node is likely to write everywhere, the same ones everywhere.
+    fn spoil(&mut self, blocks: &[BlockId]) -> Result<(), Self::Error>;
     /// Fills blocks with zeros.
     fn clear(&mut self, blocks: &[BlockId]) -> Result<(), Self::Error>;
     /// Which of these blocks do not hold those bytes, in the order of the list.

@@ -152,15 +152,16 @@ impl Watch {
         self.transfer(&rows)
     }
 
-    /// Fills blocks with zeros.
-    pub fn clear(&mut self, blocks: &[usize]) -> Result<(), WatchError> {
+    /// Fills blocks with a word.
+    pub fn fill(&mut self, blocks: &[usize], word: u32) -> Result<(), WatchError> {
         self.alive()?;
         let _current = self.device.enter()?;
         self.put = blocks.to_vec();
         for &block in blocks {
             let Block { address, bytes } = self.blocks[block];
-            // SAFETY: `new` was promised that the block is memory of this device.
-            unsafe { call!(cuMemsetD8Async(address, 0, bytes as usize, self.stream.handle())) }?;
+            let words = bytes as usize / 4;
+            // SAFETY: `new` was promised that the block is memory of this device; it lies on whole words.
+            unsafe { call!(cuMemsetD32Async(address, word, words, self.stream.handle())) }?;
         }
         Ok(())
     }
