@@ -19,7 +19,7 @@ use super::code::{self, Code};
 use super::params::Params;
 use super::space::THREADS;
 use super::{CudaError, CudaKernel, ENTRY, Param, raw};
-use crate::code::stores;
+use crate::code::{position_of_element, result_and_views, stores};
 use crate::space::Reduced;
 
 const CHUNK: u64 = 1024;
@@ -68,10 +68,7 @@ pub(super) fn kernel(
                 prefix: "v",
                 input: &|input| format!("x{input}[{}]", element_at(input)),
                 first_param: 0,
-                position: &|of| match usize::from(of) {
-                    of if of == axis => "at".to_owned(),
-                    of => format!("c{}", if of < axis { of } else { of - 1 }),
-                },
+                position: &position_of_element(axis),
             };
             let stores = stores(at.before_outputs.clone(), 1, |view, output| {
                 code.store(view, &element_at(view), output)
@@ -90,13 +87,9 @@ pub(super) fn kernel(
             let code = Code {
                 expr,
                 prefix: "w",
-                input: &|input| match input {
-                    0 => "result(a)".to_owned(),
-                    other => {
-                        let view = at.after_inputs.start + other - 1;
-                        format!("x{view}[{}]", space.offset(view))
-                    }
-                },
+                input: &result_and_views("result(a)", at.after_inputs.start, |view| {
+                    format!("x{view}[{}]", space.offset(view))
+                }),
                 first_param,
                 position: &|of| format!("c{of}"),
             };
