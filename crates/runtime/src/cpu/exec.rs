@@ -68,7 +68,6 @@ pub(super) enum Op {
 pub(super) struct Run {
     pub op: Op,
     pub enabled: bool,
-    /// Kernels, copies and fills, as with a driver's graphs.
     pub can_be_disabled: bool,
     /// The node, and the run of the node around it.
     pub node: NodeId,
