@@ -92,8 +92,8 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The options it is compiled with, for machine code or for the assembler. Multiplications and additions are not contracted, so that expressions give the same
-    /// bits as on the CPU; kernels that want a fused operation say so.
+    /// The options it is compiled with, for machine code or for the assembler. Multiplications and additions are not
+    /// contracted, so that expressions give the same bits as on the CPU; kernels that want a fused operation say so.
     pub(crate) fn options(&self, code: Code) -> [String; 3] {
         let (major, minor) = self.capability;
         let architecture = match code {

@@ -281,8 +281,8 @@ impl Reader {
             let (Some(&from), Some(&to)) = (places.get(from), places.get(to)) else {
                 return Err(ImportError::Changed);
             };
-            // An event that is recorded when a kernel has launched gives edges of a port other than 0 and of no type; the consumer
-            // does not wait for the producer's end.
+            // An event that is recorded when a kernel has launched gives edges of a port other than 0 and of no type; the
+            // consumer does not wait for the producer's end.
             let is_full = data.type_ == 0 && data.from_port == 0;
             let kind = if is_full { EdgeKind::Full } else { EdgeKind::Programmatic };
             if data.type_ == 0 && !is_full {
