@@ -13,7 +13,7 @@ use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use libloading::Library;
 
 use crate::error::Version;
-use crate::loader::{function, open, toolkits};
+use crate::loader::{function, lacks, open, toolkits};
 use crate::symbols;
 
 /// Why CUDA C cannot be compiled.
@@ -266,9 +266,7 @@ fn names() -> Vec<OsString> {
 
 fn probe(names: impl Iterator<Item = OsString>) -> Result<Nvrtc, NvrtcError> {
     let (library, handle) = open(names).map_err(NvrtcError::NotFound)?;
-    // SAFETY: the functions are only looked for, not called.
-    let lacks = |symbol: &&&str| unsafe { function::<*const ()>(&handle, symbol) }.is_none();
-    if let Some(&symbol) = symbols::NVRTC.iter().find(lacks) {
+    if let Some(symbol) = lacks(&handle, symbols::NVRTC.iter().copied()) {
         return Err(NvrtcError::MissingSymbol { library, symbol });
     }
     let (mut major, mut minor) = (0, 0);
