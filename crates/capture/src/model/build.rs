@@ -319,14 +319,14 @@ impl Model {
     }
 
     /// Whether the program added to a graph by hand, and the graph is no body of a conditional.
-    pub fn is_built(&self, name: GraphId) -> bool {
+    pub(crate) fn is_built(&self, name: GraphId) -> bool {
         let graph = self.user_graphs.get(&name).map(|slot| &self.graphs[*slot]);
         graph.is_some_and(|graph| graph.built && graph.within.is_none())
     }
 
     /// The first node of a conditional's body that no such body can hold, as a path from the outermost graph; none if the graph is no
     /// body. `node` asks about that one alone.
-    pub fn body_fault(&self, body: GraphId, node: Option<CapturedId>) -> Option<Vec<PathStep>> {
+    pub(crate) fn body_fault(&self, body: GraphId, node: Option<CapturedId>) -> Option<Vec<PathStep>> {
         let slot = *self.user_graphs.get(&body)?;
         let graph = &self.graphs[slot];
         graph.within?;
@@ -446,7 +446,7 @@ impl CapturedNode {
 
 impl FinishedGraph {
     /// The path to a node in the body of a conditional that no body can hold. Every graph is looked at once, however often it is held.
-    pub fn forbidden_in_bodies(&self) -> Option<Vec<PathStep>> {
+    pub(super) fn forbidden_in_bodies(&self) -> Option<Vec<PathStep>> {
         struct Visit<'a> {
             graph: &'a FinishedGraph,
             in_body: bool,
