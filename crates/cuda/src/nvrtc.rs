@@ -139,7 +139,7 @@ impl Nvrtc {
     ///
     /// # Errors
     /// [`NvrtcError::NewerThanDriver`].
-    pub fn check_driver(&self, driver: Version) -> Result<(), NvrtcError> {
+    pub(crate) fn check_driver(&self, driver: Version) -> Result<(), NvrtcError> {
         refuse_newer(self.version, driver)
     }
 

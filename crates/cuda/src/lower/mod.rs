@@ -41,7 +41,7 @@ use crate::cublas::Handle;
 use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::Version;
-use crate::exec::{Exec, Faults, Op, OpId, PointerSlot, ScalarSlot, Work};
+use crate::exec::{Exec, Faults};
 use crate::front::{Front, PartId};
 use crate::graph::{Dependencies, edge_data};
 use crate::host_call::HostCall;
@@ -50,6 +50,7 @@ use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{Turn, Uses};
 use crate::profile::Split;
+use crate::slots::{Op, OpId, PointerSlot, ScalarSlot, Work};
 use crate::spares::Spares;
 use crate::stream::{Event, Stream};
 

@@ -17,11 +17,12 @@ use super::scope::{Place, Scope};
 use super::{Held, Lowering, Target};
 use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
-use crate::exec::{Exec, ScalarSlot};
+use crate::exec::Exec;
 use crate::front::Front;
 use crate::graph::{Dependencies, Executable, Graph};
 use crate::memory::Memory;
 use crate::order::{Turn, Uses};
+use crate::slots::ScalarSlot;
 use crate::spares::Origin;
 
 /// Slots that one recording can have: their place on the device is fixed before the first is known.

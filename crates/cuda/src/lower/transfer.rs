@@ -10,8 +10,9 @@ use super::Lowering;
 use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
-use crate::exec::{Use, Work, is_on_host};
+use crate::exec::is_on_host;
 use crate::graph::{Dependencies, add_node};
+use crate::slots::{Use, Work};
 use crate::transfer::{Transfer, zeroed_copy};
 
 /// One end of a copy or the destination of a fill.
