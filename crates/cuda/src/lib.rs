@@ -52,6 +52,7 @@ mod order;
 mod pool;
 mod profile;
 pub mod record;
+mod slots;
 mod spares;
 mod spin;
 mod stream;

@@ -106,7 +106,8 @@ pub enum Op {
     Compare(CompareOp, ValueId, ValueId),
     /// `Select(c, a, b)`: `a` where `c` holds, else `b`.
     Select(ValueId, ValueId, ValueId),
-    /// Conversion. Float to integer truncates and saturates, NaN becomes 0; integer to integer wraps; anything to bool asks whether it differs from 0.
+    /// Conversion. Float to integer truncates and saturates, NaN becomes 0; integer to integer wraps; anything to bool asks
+    /// whether it differs from 0.
     Cast(DType, ValueId),
     /// The value as it is after it was stored as this type, f16, bf16 or u8, and loaded again. What two fused kernels
     /// hand over without a buffer between them.
@@ -217,7 +218,8 @@ impl Expr {
     /// Checks and assembles an expression from its parts. O(operations).
     ///
     /// # Errors
-    /// [`ExprError`] for an operation of the wrong types, a value used before it is there, and more than [`MAX_EXPR_OPS`](crate::MAX_EXPR_OPS) operations.
+    /// [`ExprError`] for an operation of the wrong types, a value used before it is there, and more than
+    /// [`MAX_EXPR_OPS`](crate::MAX_EXPR_OPS) operations.
     pub fn new(
         inputs: Vec<DType>,
         params: Vec<DType>,

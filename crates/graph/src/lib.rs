@@ -20,7 +20,6 @@ mod graph;
 mod ids;
 mod infer;
 pub mod json;
-
 mod library;
 mod names;
 mod node;

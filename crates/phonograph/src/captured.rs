@@ -1,6 +1,5 @@
 //! Graphs captured from operations.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::launch::GraphLaunch;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::plan::ExecutionPlan;
-use crate::recorder::{OpRecorder, Recorded};
+use crate::recorder::{Recorded, Recording};
 use crate::runtime::streams::{Graph, Slot};
 use crate::scope::Scope;
 
@@ -102,13 +101,11 @@ impl<T: Send> CapturedGraph<T> {
     ) -> Result<Self> {
         let lock = ExecutionLock::take(what)?;
         let run = stream.run();
-        let recorder = OpRecorder::new("captured");
-        let identity = recorder.identity.clone();
-        let recorder = RefCell::new(recorder);
-        let cx = ExecutionContext::recording(stream, &run, &recorder, &identity);
-        let output = body(&cx, &Scope::new(stream, &run, &recorder, &identity))?;
+        let recording = Recording::new("captured");
+        let cx = ExecutionContext::recording(stream, &run, &recording);
+        let output = body(&cx, &Scope::new(stream, &run, &recording))?;
         drop(lock);
-        let recorded = recorder.into_inner().finish()?;
+        let recorded = recording.into_recorder().finish()?;
         let plan = ExecutionPlan::build(&recorded.graph, stream.device().lanes() as usize)?;
         let schedule = plan.schedule().expect("a plan of a graph has a schedule");
         let graph = seal(&run, &recorded, schedule)?;

@@ -102,11 +102,12 @@ where
             let problem = format!("decides by one element, not by {:?}", window.view().shape());
             return Err(Error::operand(name, problem));
         }
-        cx.recording_of(|recorder, identity| {
+        cx.recording_of(|recording| {
+            let recorder = &recording.recorder;
             let busy = || Error::NonReentrant { what: "a body inside a piece of recording" };
             let depth = recorder.try_borrow_mut().map_err(|_| busy())?.enter();
             let mut open = Body { recorder, depth, open: true };
-            body(&Scope::new(cx.stream(), cx.handle(), recorder, identity), condition)?;
+            body(&Scope::new(cx.stream(), cx.handle(), recording), condition)?;
             open.open = false;
             drop(open);
             let mut recorder = recorder.borrow_mut();

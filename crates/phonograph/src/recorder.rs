@@ -4,6 +4,7 @@
 //! of the device each declared buffer stands for. Edges are left to the builder, which infers them from regions in the order
 //! of recording; only what names no memory at all (a host function without operands) is ordered here, as a barrier.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,8 +47,24 @@ pub struct OpRecorder {
     registry: Registry,
     /// The first error of an operation that had been recorded in part.
     doomed: Option<Error>,
+}
+
+/// A recording that is open.
+pub(crate) struct Recording {
+    pub recorder: RefCell<OpRecorder>,
     /// Tells this recording from every other while it lives.
-    pub(crate) identity: Arc<()>,
+    pub identity: Arc<()>,
+}
+
+impl Recording {
+    pub fn new(name: &str) -> Self {
+        Self { recorder: RefCell::new(OpRecorder::new(name)), identity: Arc::default() }
+    }
+
+    /// Closes it.
+    pub fn into_recorder(self) -> OpRecorder {
+        self.recorder.into_inner()
+    }
 }
 
 /// What a recording leaves.
@@ -60,7 +77,7 @@ pub(crate) struct Recorded {
 }
 
 impl OpRecorder {
-    pub(crate) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         let root = Level { builder: GraphBuilder::new().named(name), ..Level::default() };
         Self {
             levels: vec![root],
@@ -69,7 +86,6 @@ impl OpRecorder {
             names: FxHashSet::default(),
             registry: Registry::new(),
             doomed: None,
-            identity: Arc::new(()),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Pictures of graphs and timelines: the one place of the project where anything is laid out or drawn.
 //!
-//! In: a neutral [`Picture`](picture::Picture), which [`picture_of`] makes of a graph. Out: text. Everything here is a pure function: no files, no clock, no
-//! threads, and the same input gives the same bytes. Text from outside is escaped, shortened and capped.
+//! In: a neutral [`Picture`](picture::Picture), which [`picture_of`] makes of a graph. Out: text. Everything here is a pure
+//! function: no files, no clock, no threads, and the same input gives the same bytes. Text from outside is escaped,
+//! shortened and capped.
 #![forbid(unsafe_code)]
 
 mod boxes;

@@ -9,20 +9,20 @@ use std::ffi::c_int;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS,
-    CUDA_MEMSET_NODE_PARAMS, CUfunction_attribute, CUgraph, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUfunction_attribute,
+    CUgraph, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
 };
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
 
 use super::divert::{Diversion, Values, divert};
 use super::edit::{EditError, compare};
 use super::exec::Captured;
-use super::read::{Read, child_of, read, zeroed_copy};
+use super::read::{Read, child_of, read};
 use super::{ImportError, Imported};
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call};
 use crate::graph::{Dependencies, Graph, add_node, params_of};
+use crate::transfer::{Transfer, zeroed_copy};
 
 impl Imported {
     /// A graph of one's own that does the same with the edges of `reduced`, which is [`graph`](Self::graph) with fewer edges.
@@ -182,25 +182,12 @@ unsafe fn parameters(
             NodeKind::Memcpy(_) => {
                 let mut from = zeroed_copy();
                 call!(cuGraphMemcpyNodeGetParams(node, &mut from))?;
-                let mut params = params_of(T::CU_GRAPH_NODE_TYPE_MEMCPY);
-                params.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS {
-                    flags: 0,
-                    reserved: 0,
-                    copyCtx: context,
-                    copyParams: from,
-                };
-                params
+                Transfer::Copy(from, context).params()
             }
             NodeKind::Memset(_) => {
                 let mut from = zeroed::<CUDA_MEMSET_NODE_PARAMS>();
                 call!(cuGraphMemsetNodeGetParams(node, &mut from))?;
-                let mut params = params_of(T::CU_GRAPH_NODE_TYPE_MEMSET);
-                let memset = &mut params.__bindgen_anon_1.memset;
-                (memset.dst, memset.pitch, memset.value) = (from.dst, from.pitch, from.value);
-                (memset.elementSize, memset.width, memset.height) =
-                    (from.elementSize, from.width, from.height);
-                memset.ctx = context;
-                params
+                Transfer::Fill(from, context).params()
             }
             NodeKind::Host(_) => {
                 let mut from = zeroed::<CUDA_HOST_NODE_PARAMS>();
