@@ -111,7 +111,8 @@ impl<'a> ExecutionContext<'a> {
                 Ok(recorder) => recorder.piece(work),
                 // `work` has executed an operation with a context that it had brought along.
                 Err(_) => {
-                    Err(Error::NonReentrant { what: "recording inside a piece of recording" })
+                    let what = "recording inside a piece of recording";
+                    Err(Error::NonReentrant { what, at: None })
                 }
             }
         })
@@ -125,7 +126,7 @@ impl<'a> ExecutionContext<'a> {
         match self.mode {
             Mode::Recording(recorder, identity) => work(recorder, identity),
             Mode::Eager => {
-                let recorder = OpRecorder::new("eager");
+                let recorder = OpRecorder::once_only("eager");
                 let identity = recorder.identity.clone();
                 let recorder = RefCell::new(recorder);
                 let result = work(&recorder, &identity)?;
