@@ -87,7 +87,11 @@ def _library():
     global _loaded
     if _loaded is None:
         beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libphonograph_c.so")
-        _loaded = ctypes.CDLL(os.environ.get("PHONOGRAPH_LIBRARY", beside))
+        path = os.environ.get("PHONOGRAPH_LIBRARY", beside)
+        try:
+            _loaded = ctypes.CDLL(path)
+        except OSError as error:
+            raise Error(f"{error}; `cargo build --release -p phonograph-c` makes it, PHONOGRAPH_LIBRARY says where it is") from None
         pointer = ctypes.c_void_p
         _loaded.phonograph_reduce_edges.argtypes = [pointer, pointer, ctypes.c_char_p, ctypes.c_size_t]
         _loaded.phonograph_recover.argtypes = [

@@ -1,7 +1,7 @@
 //! The CUDA backend: graphs built in the driver node by node, and replayed.
 //!
 //! [`Cuda`] mirrors the CPU backend's device: [`Cuda::instantiate`] takes a graph, a schedule that its checker passes,
-//! and [`Bindings`]; [`Cuda::replay`] runs the [`Exec`] that comes of it. Expressions and library kernels become CUDA C
+//! and [`Bindings`]; [`Cuda::replay`] runs the [`Exec`] that comes of it, as the example at [`Cuda`] shows. Expressions and library kernels become CUDA C
 //! ([`phonograph_kernels::cuda`], which says how exact they are), compiled by NVRTC and kept on disk; kernels by name are
 //! the user's, from PTX, cubin or CUDA C. Under this lie thin owned handles ([`Device`], [`Stream`], [`Event`], [`Module`],
 //! [`Memory`]), each of which gives its raw handle away for other users of the driver.

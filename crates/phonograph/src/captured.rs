@@ -79,6 +79,7 @@ impl<T: Send> CapturedGraph<T> {
     /// # Errors
     /// [`NonReentrant`](crate::Error::NonReentrant) inside another capture, which goes on. The operation's own. Then what the
     /// graph, its plan, its instantiation or its upload say; after any of them nothing is left, and the stream is as it was.
+    #[track_caller]
     pub fn capture<O: DeviceOp<Output = T>>(stream: &Stream, op: O) -> Result<Self> {
         Self::record(stream, "capture", |cx, _| {
             // SAFETY: the lock is held; the output is kept for after a launch.
@@ -90,10 +91,12 @@ impl<T: Send> CapturedGraph<T> {
     ///
     /// # Errors
     /// As for [`capture`](Self::capture); the first are those that `body` gives, unchanged.
+    #[track_caller]
     pub fn scope(stream: &Stream, body: impl FnOnce(&Scope<'_>) -> Result<T>) -> Result<Self> {
         Self::record(stream, "scope", |_, scope| body(scope))
     }
 
+    #[track_caller]
     fn record(
         stream: &Stream,
         what: &'static str,
@@ -132,6 +135,7 @@ impl<T> CapturedGraph<T> {
     /// # Errors
     /// [`NonReentrant`](crate::Error::NonReentrant), and what the operation refuses. What fails later taints what it would have
     /// written, so that the launch that reads it fails and says why.
+    #[track_caller]
     pub fn update<O: GraphNode + DeviceOp<Output = ()>>(&self, op: O) -> Result<()> {
         future::enqueue_on(op, &self.stream, "update")
     }

@@ -105,7 +105,8 @@ impl<'a> ExecutionContext<'a> {
                 Ok(recorder) => recorder.piece(work),
                 // `work` has executed an operation with a context that it had brought along.
                 Err(_) => {
-                    Err(Error::NonReentrant { what: "recording inside a piece of recording" })
+                    let what = "recording inside a piece of recording";
+                    Err(Error::NonReentrant { what, at: None })
                 }
             }
         })
@@ -116,7 +117,7 @@ impl<'a> ExecutionContext<'a> {
         match self.mode {
             Mode::Recording(recording) => work(recording),
             Mode::Eager => {
-                let recording = Recording::new("eager");
+                let recording = Recording::once_only("eager");
                 let result = work(&recording)?;
                 match recording.into_recorder().once()? {
                     Once::Nothing => {}

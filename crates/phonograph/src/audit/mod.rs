@@ -145,6 +145,7 @@ impl Issue for Auditor<'_> {
 }
 
 /// See [`GraphLaunch::audit`](crate::GraphLaunch::audit).
+#[track_caller]
 pub(crate) fn audit(
     sealed: &Sealed,
     values: &[(Slot, Scalar)],
