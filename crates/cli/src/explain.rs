@@ -67,10 +67,15 @@ pub fn summary(trace: &Trace) -> String {
 /// Graphs that are listed one by one.
 const LISTED: usize = 8;
 
+/// Whatever a file says.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 fn totals(trace: &Trace, traced: &Traced) -> String {
     let graphs = &traced.report.graphs;
     let nodes: usize = graphs.iter().map(|graph| graph.nodes.len()).sum();
-    let launches: u64 = traced.launches.iter().sum();
+    let launches = sum(traced.launches.iter().copied());
     let mut out = format!(
         "{}, {} failed; {} with {}, launched {launches} times",
         count(traced.captures, "capture"),
@@ -99,7 +104,7 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
         let drawn = count(trace.drawings.len(), "graph");
         add(format!("\n{drawn} drawn when instantiated, the first as {}", harmless(&first.1)));
     }
-    let passed: u64 = trace.passed_over.iter().map(|(_, calls)| calls).sum();
+    let passed = sum(trace.passed_over.iter().map(|(_, calls)| *calls));
     if passed > 0 {
         add(format!("\n{passed} calls outside captures were only counted"));
     }

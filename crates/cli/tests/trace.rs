@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use phonograph::trace::live::{Record, header};
+
 /// The library, which is built with the tests of this crate.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -144,6 +146,23 @@ fn what_is_no_trace_is_an_error() {
         "/dev/null is there and no trace, so it is not replaced; name another file with --output",
     );
     check(&["trace", "--", "./none"], "cannot run ./none: No such file or directory (os error 2)");
+}
+
+#[test]
+fn counts_that_no_number_holds_are_the_largest_number() {
+    let mut file = header().to_vec();
+    for (id, name) in [(0, "cuNothing"), (1, "cuNothingElse")] {
+        Record::Function { id, name }.write(&mut file);
+        Record::PassedOver { function: id, calls: u64::MAX }.write(&mut file);
+    }
+    let folder = folder();
+    std::fs::write(folder.path().join("counts"), file).unwrap();
+    let output = phonograph(folder.path()).args(["explain", "counts"]).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("18446744073709551615 calls outside captures were only counted"),
+        "{said}"
+    );
 }
 
 /// Programs on an H200 (driver 580, CUDA 13.0, Python 3.12): PyTorch with `crates/inject/examples/mistakes.py` and `clean.py`, a compiled
