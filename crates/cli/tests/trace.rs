@@ -1,7 +1,7 @@
 //! `trace` and `explain`: a program whose driver only makes callbacks, and programs that were recorded on a GPU.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use phonograph::trace::live::{Record, header};
 
@@ -114,6 +114,31 @@ fn a_program_that_cannot_be_recorded_runs_on() {
         "{said}"
     );
     assert!(said.contains("nothing was recorded"), "{said}");
+}
+
+#[test]
+fn the_exit_code_is_the_programs_whatever_becomes_of_the_report() {
+    let folder = folder();
+    let program = installed(folder.path()).get_program().to_owned();
+    let run = |script: &str, said: Stdio| {
+        let mut command = Command::new(&program);
+        command.args(["trace", "-o", "t", "--", "sh", "-c", script]).current_dir(folder.path());
+        let output = command.stderr(said).output().unwrap();
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        text(&output.stderr)
+    };
+    // What is at the place of a trace of another process is no file; the traces beside it are told of all the same.
+    let said = run("echo nothing >t; mkdir t.5; echo nothing >t.6; exit 7", Stdio::piped());
+    assert!(said.contains("t.5: cannot read"), "{said}");
+    assert!(said.contains("t.6: this is no trace"), "{said}");
+    std::fs::remove_dir(folder.path().join("t.5")).unwrap();
+    for file in ["t", "t.6"] {
+        std::fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    if cfg!(target_os = "linux") {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        run("exit 7", full.into());
+    }
 }
 
 #[test]
