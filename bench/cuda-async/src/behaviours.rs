@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use cuda_async::cuda_graph::CudaGraph;
 use cuda_async::device_box::DeviceBox;
@@ -14,6 +16,8 @@ use phonograph::prelude::*;
 
 use crate::Failure;
 use crate::ops::{self, BYTES, ELEMENTS, OurFill, TheirFill, Written};
+
+const PAUSE: Duration = Duration::from_millis(50);
 
 fn told<T, E: Display>(what: &str, outcome: &Result<T, E>) {
     match outcome {
@@ -145,18 +149,30 @@ fn shared(
     Ok(())
 }
 
-fn zero_while_capturing(stream: &Arc<TheirStream>, device: &Device) -> Result<(), Failure> {
+fn zero_while_capturing(
+    stream: &Arc<TheirStream>,
+    other: &Arc<TheirStream>,
+    device: &Device,
+) -> Result<(), Failure> {
     println!("a buffer zeroed on the capturing stream, past the scope");
     println!("  cuda-async");
     let mut buffer = DeviceBuffer::<u32>::zeroed(stream, ELEMENTS as usize)?;
     let to = their_buffer(stream)?;
     let graph = CudaGraph::scope(stream, |scope| {
         told("zero", &buffer.zero_async(stream));
+        // A thread of cuda-async's looks every millisecond whether that is done.
+        thread::sleep(PAUSE);
         let recorded = scope.record(TheirFill { to: to.clone(), byte: 1 });
         told("the next operation", &recorded);
         recorded
     });
     told("capture", &graph);
+    if let Ok(graph) = &graph {
+        told("launch", &graph.launch().sync_on(stream));
+    }
+    told("read what was zeroed", &buffer.to_host_vec(stream));
+    thread::sleep(PAUSE);
+    told("zero it on another stream", &buffer.zero_async(other));
 
     println!("  ours");
     let mut y = api::zeros::<u32>([ELEMENTS.into()]).sync_on(&device.stream(0))?;
@@ -182,6 +198,6 @@ pub fn print(context: &Arc<cuda_core::Context>, device: &Device) -> Result<(), F
     allocating(&stream, device)?;
     let (stream, other) = streams()?;
     shared(&stream, &other, device)?;
-    let (stream, _) = streams()?;
-    zero_while_capturing(&stream, device)
+    let (stream, other) = streams()?;
+    zero_while_capturing(&stream, &other, device)
 }

@@ -193,6 +193,8 @@ impl Side for Ours {
             record = began.elapsed();
             Ok(())
         })?;
+        // The upload was handed over, and is waited for on the other sides.
+        self.stream.sync()?;
         Ok(Captured { record, ready: began.elapsed(), graph })
     }
 
