@@ -34,7 +34,11 @@ int phonograph_reduce_edges(void *graph, struct phonograph_edited *edited, char 
 struct phonograph_block {
     uint64_t address;
     uint64_t bytes;
-    uint64_t scratch; /* 1: nobody looks at it after a replay; it may be zeroed, and nodes may get copies of their own */
+    uint64_t known; /* a sum of these */
+};
+enum {
+    PHONOGRAPH_SCRATCH = 1, /* nobody looks at it after a replay; it may be zeroed, and nodes may get copies of their own */
+    PHONOGRAPH_FRESH = 2    /* nobody has written it yet, so that nothing depends on it; it may be filled with anything */
 };
 
 /* How far phonograph_recover goes; a zero stands for what is said in brackets. */
@@ -64,6 +68,8 @@ struct phonograph_recovered {
     uint64_t workspace_users; /* runs of nodes that use it */
     uint32_t inputs;          /* on which the bytes were the same */
     uint32_t cap;             /* nodes side by side: 0 for the captured order, 4294967295 for no cap */
+    uint32_t ended;           /* 0: verified. Else as captured: 1: `seconds` were over, 2: `saved_bytes` were not enough, 3: */
+    uint32_t unexplained;     /* the results of this node, in captured order, differ in another order */
 };
 
 /*

@@ -26,7 +26,10 @@ class _Edited(ctypes.Structure):
 
 
 class _Block(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("scratch", ctypes.c_uint64)]
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("known", ctypes.c_uint64)]
+
+
+_SCRATCH, _FRESH = 1, 2
 
 
 class _Limits(ctypes.Structure):
@@ -59,10 +62,15 @@ class Recovered(ctypes.Structure):
         ("workspace_users", ctypes.c_uint64),
         ("inputs", ctypes.c_uint32),
         ("cap", ctypes.c_uint32),
+        ("ended", ctypes.c_uint32),
+        ("unexplained", ctypes.c_uint32),
     ]
 
     def __str__(self):
         order = {0: "kept as captured", 2**32 - 1: "no cap"}.get(self.cap, f"at most {self.cap} side by side")
+        if self.ended != 0:
+            why = ("verified", "`seconds` were over", "copies would take more than `saved_bytes`", f"the results of node {self.unexplained} differ in another order")
+            return f"{self.nodes} nodes, kept as captured: {why[self.ended]} ({self.runs} trials)"
         return (
             f"{self.nodes} nodes, longest path {self.captured_depth} -> {self.recovered_depth} ({self.opaque} opaque, "
             f"{self.missed} orders found by verification, {self.workspace_users} runs with scratch of their own, "
@@ -79,7 +87,11 @@ def _library():
     global _loaded
     if _loaded is None:
         beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libphonograph_c.so")
-        _loaded = ctypes.CDLL(os.environ.get("PHONOGRAPH_LIBRARY", beside))
+        path = os.environ.get("PHONOGRAPH_LIBRARY", beside)
+        try:
+            _loaded = ctypes.CDLL(path)
+        except OSError as error:
+            raise Error(f"{error}; `cargo build --release -p phonograph-c` makes it, PHONOGRAPH_LIBRARY says where it is") from None
         pointer = ctypes.c_void_p
         _loaded.phonograph_reduce_edges.argtypes = [pointer, pointer, ctypes.c_char_p, ctypes.c_size_t]
         _loaded.phonograph_recover.argtypes = [
@@ -115,6 +127,8 @@ def capture(graph, **options):
     the exception: they are the graph's own, and free afterwards, which tells `recover` that nobody looks into them.
     """
     graph.phonograph_kept = []
+    # Memory of a pool that others fill, too.
+    graph.phonograph_filled = {address for address, _, pool, used, _ in _allocated() if used and pool == options.get("pool")}
     torch._C._cuda_clearCublasWorkspaces()
     with torch.cuda.graph(graph, **options), _Keep(graph.phonograph_kept):
         yield
@@ -138,21 +152,32 @@ class _Workspaces:
         self.release(self.handle)
 
 
-def _blocks(graph, device, scratch):
-    """What the allocator has given out, and what is free now in the graph's pool: scratch memory of its libraries."""
-    blocks = []
+def _allocated():
+    """The allocator's blocks: address, bytes, pool, whether it is given out, device."""
     for segment in torch.cuda.memory_snapshot():
         address, pool = segment["address"], tuple(segment["segment_pool_id"])
         for block in segment["blocks"]:
-            used = block["state"] == "active_allocated"
-            if segment["device"] == device and (used or pool == graph.pool()):
-                blocks.append(_Block(address, block["size"], scratch and not used))
+            yield address, block["size"], pool, block["state"] == "active_allocated", segment["device"]
             address += block["size"]
+
+
+def _blocks(graph, device, scratch, fresh):
+    """What the allocator has given out, and what is free now in the graph's pool: scratch memory of its libraries.
+
+    What was taken from the pool during the capture nobody has written, since nothing ran.
+    """
+    filled = getattr(graph, "phonograph_filled", None)
+    blocks = []
+    for address, size, pool, used, place in _allocated():
+        own = pool == graph.pool()
+        if place == device and (used or own):
+            is_fresh = fresh and own and filled is not None and address not in filled
+            blocks.append(_Block(address, size, (_SCRATCH if scratch and not used else 0) | (_FRESH if is_fresh else 0)))
     return (_Block * len(blocks))(*blocks)
 
 
 def recover(
-    graph, give, *, samples=0, inputs=0, zeros=False, scratch=False, seconds=0.0, saved_bytes=0, workspace_bytes=0, exclude=(),
+    graph, give, *, samples=0, inputs=0, zeros=False, scratch=False, fresh=True, seconds=0.0, saved_bytes=0, workspace_bytes=0, exclude=(),
     save=None, progress=False
 ):
     """Puts a captured graph into the fastest order that what its kernels really read and write allows.
@@ -160,7 +185,9 @@ def recover(
     `give(k)` copies input number k into the tensors that the graph reads; the same number must be the same input. Kernels
     are run one at a time on bytes of several inputs to see what they touch; `zeros` allows to put zeros where none were,
     which tells more apart, and faults a kernel that takes one for a pointer. With `scratch`, kernels that only share
-    memory which is free after the capture may get copies of it, `workspace_bytes` at most; it may be zeroed. A kernel that
+    memory which is free after the capture may get copies of it, `workspace_bytes` at most; it may be zeroed. `fresh` fills
+    what the capture took from its pool before anything runs, which shows who writes zeros there: not if the graph has run
+    already, or something outside has written there for it to read. A kernel that
     waits for what it finds in memory may wait for ever on such bytes, and takes the context with it; the error gives its
     number. Nodes in `exclude` keep their place and are run on nothing but what captured order gives them. What is found is
     verified bit for bit on `inputs` fresh inputs, and written to the file `save`, which `phonograph show` draws. The graph
@@ -179,7 +206,7 @@ def recover(
             return 1
 
     torch.cuda.synchronize()
-    blocks = _blocks(graph, device, scratch)
+    blocks = _blocks(graph, device, scratch, fresh)
     excluded = (ctypes.c_uint32 * len(exclude))(*exclude)
     limits = _Limits(samples, inputs, zeros, progress, seconds, saved_bytes, workspace_bytes, excluded, len(exclude))
     recovered, message = Recovered(), ctypes.create_string_buffer(4096)

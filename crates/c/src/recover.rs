@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use phonograph::cuda::{Block, Device, Driver, Imported, Memory, Watch};
 use phonograph::graph::{NodeId, to_json};
-use phonograph::recover::{Options, Report, SEED, Tried, recover};
+use phonograph::plan::recover::Verdict;
+use phonograph::recover::{Known, Options, Report, SEED, Tried, recover};
 
 use crate::{FAILED, INVALID, OK, READ_ONLY, deliver};
 
@@ -23,9 +24,14 @@ pub struct PhonographBlock {
     address: u64,
     /// Its size, a multiple of 4.
     bytes: u64,
-    /// 1 if nobody looks at what it holds after a replay: it may be filled with zeros, and nodes may get copies of their own.
-    scratch: u64,
+    /// A sum of [`SCRATCH`] and [`FRESH`].
+    known: u64,
 }
+
+/// Nobody looks at what a block holds after a replay: it may be filled with zeros, and nodes may get copies of their own.
+const SCRATCH: u64 = 1;
+/// Nobody has written a block yet, so that nothing can depend on what it holds: it may be filled with anything.
+const FRESH: u64 = 2;
 
 /// Writes input number `sample` where the graph expects its inputs, and waits until it is there. 0 for success.
 pub type PhonographGive = unsafe extern "C" fn(user: *mut c_void, sample: u32) -> c_int;
@@ -82,6 +88,11 @@ pub struct PhonographRecovered {
     inputs: u32,
     /// The cap of what was chosen: 0 for the captured order, 4294967295 for no cap.
     cap: u32,
+    /// How the observation ended. 0: what was found is verified. Else the graph is as captured, since 1: there was not time
+    /// enough, 2: copies would have taken more memory than allowed, 3: the results of `unexplained` differ in another order.
+    ended: u32,
+    /// That node, by number in captured order; 0 if there is none.
+    unexplained: u32,
 }
 
 /// Finds what the nodes of a graph read and write by running them one at a time and watching `blocks`, and puts the graph
@@ -126,18 +137,15 @@ pub unsafe extern "C" fn phonograph_recover(
         // SAFETY: the caller's promise.
         let given =
             unsafe { if count == 0 { &[] } else { std::slice::from_raw_parts(blocks, count) } };
-        if workspaces.is_null() && given.iter().any(|block| block.scratch != 0) {
+        if let Some(at) = given.iter().position(|block| block.known & !(SCRATCH | FRESH) != 0) {
+            let text = format!("nothing is known as {} of block {at}", given[at].known);
+            return Err((INVALID, text));
+        }
+        if workspaces.is_null() && given.iter().any(|block| block.known & SCRATCH != 0) {
             let text =
                 "there is scratch memory, and nowhere to give a handle of the graph's own to";
             return Err((INVALID, text.to_owned()));
         }
-        let mut blocks = given.to_vec();
-        blocks.sort_by_key(|block| block.scratch != 0);
-        let scratch_from = blocks.partition_point(|block| block.scratch == 0);
-        let blocks: Vec<Block> = blocks
-            .into_iter()
-            .map(|PhonographBlock { address, bytes, .. }| Block { address, bytes })
-            .collect();
         // SAFETY: the caller's promise.
         let (limits, save) = unsafe { (limits.as_ref().copied(), path(save)?) };
         // Before anything has run: a file that cannot be written is no reason to throw what was found away.
@@ -153,7 +161,7 @@ pub unsafe extern "C" fn phonograph_recover(
             }
         };
         // SAFETY: the caller's promise.
-        let report = unsafe { work(graph, device, &blocks, scratch_from, &mut give, limits) }?;
+        let report = unsafe { work(graph, device, given, &mut give, limits) }?;
         let saved = match save {
             Some(mut file) => file.write_all(to_json(&report.graph).as_bytes()),
             None => Ok(()),
@@ -226,7 +234,7 @@ pub unsafe extern "C" fn phonograph_release(workspaces: *mut c_void) {
 const _: () = {
     assert!(size_of::<PhonographBlock>() == 24);
     assert!(size_of::<PhonographLimits>() == 56);
-    assert!(size_of::<PhonographRecovered>() == 88);
+    assert!(size_of::<PhonographRecovered>() == 96);
 };
 
 /// # Safety
@@ -234,8 +242,7 @@ const _: () = {
 unsafe fn work(
     graph: *mut c_void,
     device: u32,
-    blocks: &[Block],
-    scratch_from: usize,
+    given: &[PhonographBlock],
     give: &mut dyn FnMut(u32) -> Result<(), String>,
     limits: Option<PhonographLimits>,
 ) -> Result<Report, (c_int, String)> {
@@ -247,10 +254,16 @@ unsafe fn work(
     if let Some(reason) = imported.read_only() {
         return Err((READ_ONLY, reason.to_string()));
     }
+    let block = |&PhonographBlock { address, bytes, .. }: &_| Block { address, bytes };
+    let blocks: Vec<Block> = given.iter().map(block).collect();
     // SAFETY: the caller's promise.
     let mut watch =
-        unsafe { Watch::new(imported, &device, blocks) }.map_err(|error| failed(&error))?;
-    let mut options = Options { scratch_from, ..Options::default() };
+        unsafe { Watch::new(imported, &device, &blocks) }.map_err(|error| failed(&error))?;
+    let known = |block: &PhonographBlock| Known {
+        scratch: block.known & SCRATCH != 0,
+        fresh: block.known & FRESH != 0,
+    };
+    let mut options = Options { blocks: given.iter().map(known).collect(), ..Options::default() };
     let (mut seconds, mut shown) = (120.0, 0);
     if let Some(given) = limits {
         let or = |value: u32, other: u32| if value == 0 { other } else { value };
@@ -316,6 +329,12 @@ fn tell(report: &Report) {
 fn summary(report: &Report) -> PhonographRecovered {
     let found = &report.recovered;
     let chosen = report.chosen.map(|at| &report.tried[at]);
+    let (ended, unexplained) = match found.verdict {
+        Verdict::Verified { .. } => (0, 0),
+        Verdict::Stopped => (1, 0),
+        Verdict::Full => (2, 0),
+        Verdict::Unexplained { node } => (3, node.0),
+    };
     PhonographRecovered {
         nodes: found.observed.len() as u64,
         captured_depth: report.captured_depth as u64,
@@ -329,5 +348,7 @@ fn summary(report: &Report) -> PhonographRecovered {
         workspace_users: found.private.len() as u64,
         inputs: report.inputs,
         cap: chosen.map_or(0, |tried| tried.cap.unwrap_or(u32::MAX)),
+        ended,
+        unexplained,
     }
 }

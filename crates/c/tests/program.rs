@@ -67,6 +67,6 @@ fn a_program_in_c_edits_graphs_and_reads_what_is_wrong() {
          a refusal: 3, 77 of 77 edges removed, \"cuGraphRemoveDependencies_v2 failed: CUDA_ERROR_STUB (1): the stub refuses\"\n\
          nothing to write to: 0\n\
          recover nothing: 1, \"the graph, the blocks or the inputs are null\"\n\
-         sizes: 24 56 88\n"
+         sizes: 24 56 96\n"
     );
 }

@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Whether to colour the report.
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    #[arg(long, visible_alias = "color", value_enum, default_value_t = Colour::Auto)]
     colour: Colour,
     /// Write the captured graph, or the one built by hand, to this file, as JSON for `show`, `plan` and `diff`.
     #[arg(long, value_name = "FILE")]

@@ -11,7 +11,13 @@ use serde_json::json;
 
 use crate::{Answer, harmless, input, print, print_json, record};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph conformance recording.jsonl -v
+    phonograph conformance recording.jsonl --record answers     asks the driver of this machine";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Recordings: capture programs, update pairs or call tables, plain or gzip; the kind is found by itself.
     #[arg(required_unless_present_any = ["seeds", "answer"])]

@@ -8,7 +8,12 @@ use serde_json::json;
 
 use crate::{Answer, harmless, input, print, print_json};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph diff old.dot new.dot     as cuGraphDebugDotPrint wrote them; the exit code is 1 if the update fails";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The graph that was instantiated: JSON or DOT, plain or gzip.
     from: PathBuf,

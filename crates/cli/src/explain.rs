@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use phonograph::capture::check::{Traced, check_trace};
-use phonograph::report::text::count;
+use phonograph::report::text::{count, thousands};
 use phonograph::trace::CuResult;
 use phonograph::trace::live::{Stop, Trace};
 use serde_json::json;
@@ -14,7 +14,15 @@ use crate::check::Colour;
 use crate::sites::Sites;
 use crate::{Answer, harmless, input, print, print_json};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph explain phonograph.trace
+    phonograph explain run.trace --json | jq '.findings[0].title'
+
+Calls are written as `phonograph check --help` says; the number before each is its place among the recorded calls.";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The trace, as `phonograph trace` writes it; plain or gzip, `-` for standard input.
     file: PathBuf,
@@ -22,7 +30,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Whether to colour the report.
-    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    #[arg(long, visible_alias = "color", value_enum, default_value_t = Colour::Auto)]
     colour: Colour,
 }
 
@@ -67,24 +75,33 @@ pub fn summary(trace: &Trace) -> String {
 /// Graphs that are listed one by one.
 const LISTED: usize = 8;
 
+fn times(n: u64) -> String {
+    match n {
+        1 => "once".to_owned(),
+        n => format!("{} times", thousands(n)),
+    }
+}
+
 fn totals(trace: &Trace, traced: &Traced) -> String {
     let graphs = &traced.report.graphs;
     let nodes: usize = graphs.iter().map(|graph| graph.nodes.len()).sum();
     let launches: u64 = traced.launches.iter().sum();
     let mut out = format!(
-        "{}, {} failed; {} with {}, launched {launches} times",
+        "{}, {} failed; {} with {}, launched {}",
         count(traced.captures, "capture"),
         traced.failed,
         count(graphs.len(), "graph"),
         count(nodes, "node"),
+        times(launches),
     );
     let mut add = |text: String| out.write_str(&text).expect("a String takes everything");
     if graphs.len() > 1 {
         for (graph, launches) in graphs.iter().zip(&traced.launches).take(LISTED) {
             let name = graph.name.map_or("?", |name| trace.script.names.graph_name(name));
             add(format!(
-                "\n  {name}: {}, launched {launches} times",
-                count(graph.nodes.len(), "node")
+                "\n  {name}: {}, launched {}",
+                count(graph.nodes.len(), "node"),
+                times(*launches)
             ));
         }
         if let Some(more @ 1..) = graphs.len().checked_sub(LISTED) {
@@ -92,8 +109,8 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
         }
     }
     if traced.other_launches > 0 {
-        let launches = traced.other_launches;
-        add(format!("\ngraphs that were not captured are launched {launches} times"));
+        let launches = times(traced.other_launches);
+        add(format!("\ngraphs that were not captured are launched {launches}"));
     }
     if let [first, ..] = trace.drawings.as_slice() {
         let drawn = count(trace.drawings.len(), "graph");
@@ -101,7 +118,10 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
     }
     let passed: u64 = trace.passed_over.iter().map(|(_, calls)| calls).sum();
     if passed > 0 {
-        add(format!("\n{passed} calls outside captures were only counted"));
+        add(format!(
+            "\n{} outside captures succeeded, and were only counted",
+            count(passed as usize, "call")
+        ));
     }
     for site in trace.failed.iter().take(LISTED) {
         let name = harmless(trace.function(site));

@@ -8,9 +8,16 @@ use phonograph::plan::generate::{Kind, generate};
 
 use crate::{Answer, deliver};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph generate transformer --nodes 200 -o graph.json
+    phonograph generate wavefront --nodes 10000 | phonograph plan -";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// chain, layered, wavefront, tree, transformer or long-edges.
+    /// chain, layered (layers, each node after some of the one before), wavefront (a square grid), tree (a reduction), transformer (its
+    /// forward pass, with real kernels and buffers) or long-edges (each node also after one far away).
     kind: Kind,
     /// How many nodes.
     #[arg(long)]

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
 use phonograph::graph::{ComputeGraph, from_dot, from_json};
+use phonograph::trace::live::MAGIC;
 
 /// The most bytes that are read of a file, after decompression. A gzip file of a few kilobytes can hold terabytes.
 const MAX_BYTES: u64 = 1 << 30;
@@ -71,9 +72,21 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn parse(bytes: &[u8]) -> Result<ComputeGraph> {
+    if bytes.starts_with(MAGIC) {
+        bail!("it is a trace of driver calls, which `phonograph explain` reads");
+    }
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => bail!("it is empty"),
-        Some(b'{') => Ok(from_json(bytes)?),
+        Some(b'{') => from_json(bytes).map_err(|error| match is_profile(bytes) {
+            true => anyhow!("it is a trace of a profiler; give it beside a graph, with `--costs`"),
+            false => error.into(),
+        }),
         Some(_) => Ok(from_dot(bytes)?),
     }
+}
+
+/// Whether a file that is no graph has the member that traces in the Trace Event Format have.
+fn is_profile(bytes: &[u8]) -> bool {
+    const MEMBER: &[u8] = b"\"traceEvents\"";
+    bytes.windows(MEMBER.len()).any(|part| part == MEMBER)
 }

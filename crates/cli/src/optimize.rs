@@ -14,7 +14,14 @@ use crate::planning::{Planned, schedule_of};
 use crate::view::page::{Look, rewriting};
 use crate::{Answer, GraphFile, deliver, harmless, input, print, print_json, progress, title};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph optimize graph.json faster.json                what was changed, what was left and why
+    phonograph optimize graph.dot fewer.dot -O1               only edges and empty nodes, as any driver's graph allows
+    phonograph optimize graph.json faster.json --html both.html";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     input: GraphFile,

@@ -11,7 +11,7 @@ use phonograph::plan::memory::{self, BoundKind, MemoryReport};
 use phonograph::plan::simulate::{Bound, HeldBy, Link, Simulation};
 use phonograph::plan::streams::{StreamLimit, Synchronisations};
 use phonograph::report::html as page;
-use phonograph::report::text::count;
+use phonograph::report::text::{count, thousands};
 use serde_json::json;
 
 use crate::costs::Source;
@@ -19,7 +19,15 @@ use crate::planning::{Planned, schedule_of};
 use crate::view::page::Look;
 use crate::{Answer, GraphFile, deliver, harmless, input, title};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph plan graph.json --streams 4
+    phonograph plan graph.json --svg -o plan.svg           when each node would run, and where buffers lie
+    phonograph run graph.json --profile costs.json && phonograph plan graph.json --costs costs.json
+    phonograph plan graph.json --memory-budget 1048576     less concurrency where that saves memory";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     input: GraphFile,
@@ -191,11 +199,11 @@ impl Report<'_> {
         line(
             "memory",
             format!(
-                "{} B pooled; at least {} B ({} bound), {} B if nothing were shared",
-                schedule.pool_bytes(),
-                self.bound.bytes,
+                "{} B pooled; at full concurrency at least {} B ({} bound), {} B if nothing were shared",
+                thousands(schedule.pool_bytes()),
+                thousands(self.bound.bytes),
                 bound_kind(self.bound.kind),
-                own_places(graph)
+                thousands(own_places(graph))
             ),
         );
         if let Some(price) = self.memory.price {
@@ -203,7 +211,7 @@ impl Report<'_> {
                 "",
                 format!(
                     "instead of {} B, for {} in the graph and a critical path of {}, not {}",
-                    price.bytes_before,
+                    thousands(price.bytes_before),
                     count(schedule.reuse.len(), "edge"),
                     time(price.after),
                     time(price.before)
@@ -243,7 +251,8 @@ fn listed(counts: &[usize]) -> String {
     shown.join(", ") + &more
 }
 
-fn time(ns: u64) -> String {
+/// A duration in the unit that suits it.
+pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
@@ -301,7 +310,9 @@ fn chain(links: &[Link]) -> String {
     let counts = |cause| links.iter().filter(|link| link.held_by == cause).count();
     let (after, over, busy) =
         (counts(HeldBy::Dependency), counts(HeldBy::HandOver), counts(HeldBy::Stream));
-    format!("{text} ({after} dependencies →, {over} hand-overs ⇒, {busy} busy streams |)")
+    format!(
+        "{text} (→ {after} after a dependency, ⇒ {over} after one on another stream, | {busy} when the stream was free)"
+    )
 }
 
 fn nodes_per_stream(schedule: &Schedule) -> Vec<usize> {

@@ -10,7 +10,14 @@ use serde_json::{Map, Value, json};
 
 use crate::{Answer, input, print, print_json, title};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph plan-memory lifetimes.csv
+    phonograph plan-memory lifetimes.csv --capacity 1048576    whether that many bytes are enough
+    phonograph plan-memory lifetimes.csv --json                the offset of each buffer";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Lifetimes: CSV with a header that names the columns id, lower, upper and size, plain or gzip; `-` for standard input. A buffer of
     /// `size` bytes lives from time `lower` until before `upper`.

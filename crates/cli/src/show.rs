@@ -18,7 +18,16 @@ use crate::costs::Source;
 use crate::view::page::{Look, STREAMS, marks_by};
 use crate::{Answer, GraphFile, deliver, input, print, print_json, short, terminal_width, title};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph show graph.dot                          figures, and the graph as a tree
+    phonograph show graph.json --svg -o graph.svg      a drawing
+    phonograph show graph.dot.gz --html -o graph.html  a page to zoom and search in
+    phonograph show graph.dot --costs trace.json       with what nodes cost, from a trace of PyTorch's profiler
+    phonograph generate tree --nodes 100 | phonograph show -";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     input: GraphFile,

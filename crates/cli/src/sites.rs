@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use phonograph::capture::model::CallIndex;
-use phonograph::trace::live::{Site, Trace};
+use phonograph::trace::live::{Operand, Site, Trace};
 
 use phonograph::graph::display_name;
 
@@ -154,11 +155,13 @@ fn inside(file: &str) -> &str {
         .map_or(file, |(_, inside)| inside)
 }
 
-/// Gives kernels names that fit on a line.
+/// Gives kernels names that fit on a line, each worked out once however often it is launched.
 pub fn shorten_kernels(trace: &mut Trace) {
-    for call in &mut trace.script.calls {
+    let mut short: HashMap<u64, Arc<str>> = HashMap::new();
+    for (call, site) in trace.script.calls.iter_mut().zip(&trace.sites) {
         let Some(work) = &mut call.work else { continue };
-        work.name = kernel(&work.name);
+        let Some(text) = site.raw.operands.get(Operand::Name) else { continue };
+        work.name = short.entry(text).or_insert_with(|| kernel(&work.name).into()).clone();
     }
 }
 

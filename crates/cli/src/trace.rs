@@ -28,7 +28,13 @@ const RANGES: &str = "NVTX_INJECTION64_PATH";
 /// The library's variable: the file to write.
 const FILE: &str = "PHONOGRAPH_TRACE";
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph trace -- python3 train.py && phonograph explain phonograph.trace
+    phonograph trace -o run.trace --graphs graphs -- ./program --its-own arguments";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The file to write. Other processes that the program starts get files of their own, with `.PID` behind the name.
     #[arg(short, long, value_name = "FILE", default_value = "phonograph.trace")]

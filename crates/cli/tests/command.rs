@@ -367,7 +367,7 @@ fn plan_trades_concurrency_for_memory() {
     assert!(tight["reuse_edges"].as_u64().unwrap() > 0, "{tight}");
     assert_eq!(tight["memory_price"]["pool_bytes_before"], 4096);
     let text = on_file(graph.as_bytes(), "plan", &["--memory-budget", "2048"]);
-    assert!(stdout(&text).contains("instead of 4096 B"), "{text:?}");
+    assert!(stdout(&text).contains("instead of 4,096 B"), "{text:?}");
     let none = on_file(graph.as_bytes(), "plan", &["--memory-budget", "1"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
 }
@@ -395,6 +395,42 @@ fn run_replays_with_real_data() {
         assert_eq!(y["name"], "y");
         assert_eq!(y["first"], serde_json::json!(["30.0", "60.0", "90.0", "120.0"]), "{backend}");
     }
+}
+
+#[test]
+fn run_takes_numbers_for_names_that_several_have() {
+    let twins = AXPY.replace(r#""name": "y""#, r#""name": "x""#);
+    let twins = twins
+        .replace(r#""buffer": "x""#, r#""buffer": 0"#)
+        .replace(r#""buffer": "y""#, r#""buffer": 1"#);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&[1.0f32; 4].map(f32::to_le_bytes).concat()).unwrap();
+    let given = |buffer: &str| {
+        let data = format!("{buffer}={}", file.path().display());
+        on_file(twins.as_bytes(), "run", &["--json", "--set", "a=2", "--data", &data])
+    };
+    let unclear = given("x");
+    assert_eq!(unclear.status.code(), Some(2), "{unclear:?}");
+    assert!(String::from_utf8_lossy(&unclear.stderr).contains("give one's number: 0, 1"));
+    let report: serde_json::Value = serde_json::from_slice(&given("0").stdout).unwrap();
+    assert_eq!(report["buffers"][1]["first"], serde_json::json!(["2.0", "2.0", "2.0", "2.0"]));
+}
+
+#[test]
+fn run_knows_the_types_that_bodies_see() {
+    let body = r#"{"buffers": [{"name": "inside", "bytes": 16, "role": {"outer": "x"}}], "nodes": [
+        {"name": "twice", "kernel": {"elementwise": {"inputs": ["f32"], "ops": ["input 0", "add v0 v0"], "outputs": ["f32 v1"]}, "args": [
+            {"buffer": 0, "access": "read", "dtype": "f32", "shape": [4]}, {"buffer": 0, "access": "write", "dtype": "f32", "shape": [4]}]}}]}"#;
+    let graph = format!(
+        r#"{{"phonograph": 1, "graph": {{"buffers": [
+            {{"name": "x", "bytes": 16, "role": "external"}}, {{"name": "go", "bytes": 4, "role": "external"}}], "nodes": [
+            {{"name": "loop", "conditional": {{"kind": "while", "condition": {{"buffer": "go", "dtype": "u32", "shape": [1]}}, "bodies": [{body}]}}}}]}}}}"#
+    );
+    let output = on_file(graph.as_bytes(), "run", &["--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let types = [&report["buffers"][0]["dtype"], &report["buffers"][1]["dtype"]];
+    assert_eq!(types, ["f32", "u32"]);
 }
 
 #[test]
@@ -434,8 +470,16 @@ fn bad_input_is_named_and_answered_with_2() {
         (on_file(broken_dot, "show", &[]), &["is no graph", "3:"]),
         (on_file(b"", "show", &[]), &["it is empty"]),
         (on_file(b"\x1f\x8bnot gzip", "show", &[]), &["cannot read"]),
+        (
+            on_file(br#"{"schemaVersion": 1, "traceEvents": []}"#, "show", &[]),
+            &["a trace of a profiler", "--costs"],
+        ),
+        (on_file(b"phonotrc\x01\x00\x00\x00", "show", &[]), &["phonograph explain"]),
         (on_file(AXPY.as_bytes(), "run", &["--set", "b=1"]), &["no slot named `b`; it has: a"]),
-        (on_file(AXPY.as_bytes(), "run", &["--set", "a=x"]), &["`f32 x` is not a value"]),
+        (
+            on_file(AXPY.as_bytes(), "run", &["--set", "a=x"]),
+            &["slot `a`", "`x` is not a value of type f32"],
+        ),
         (
             on_file(AXPY.as_bytes(), "run", &["--data", "z=f"]),
             &["no external buffer named `z`; it has: x, y"],

@@ -16,7 +16,7 @@ use libloading::Library;
 use crate::captures::{Capturing, relaxed};
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
-use crate::loader::{function, library_names, open};
+use crate::loader::{function, lacks, library_names, open};
 use crate::stream::Stream;
 use crate::symbols;
 
@@ -118,9 +118,7 @@ impl Cublas {
 
 fn probe(names: Vec<OsString>) -> Result<Cublas, CublasError> {
     let (library, handle) = open(names.into_iter()).map_err(CublasError::NotFound)?;
-    // SAFETY: the functions are only looked for, not called.
-    let lacks = |symbol: &&&str| unsafe { function::<*const ()>(&handle, symbol) }.is_none();
-    if let Some(&symbol) = symbols::CUBLAS.iter().find(lacks) {
+    if let Some(symbol) = lacks(&handle, symbols::CUBLAS.iter().copied()) {
         return Err(CublasError::MissingSymbol { library, symbol });
     }
     let missing = |symbol| {

@@ -80,7 +80,8 @@ impl Cuda {
     /// Several devices, by their numbers. A graph's device 0 is the first of them; each can reach the others' memory.
     ///
     /// # Errors
-    /// [`DeviceError`] says what this machine lacks; [`DeviceError::None`] and [`DeviceError::Twice`] for lists that make no sense.
+    /// [`DeviceError`] says what this machine lacks; [`DeviceError::None`] and [`DeviceError::Twice`] for lists that make
+    /// no sense.
     pub fn on(ordinals: &[u32]) -> Result<Self, DeviceError> {
         let driver = Driver::load()?;
         let devices: Vec<Device> =
@@ -199,8 +200,9 @@ impl Cuda {
     /// Everything that could be wrong is found here: the schedule goes through the checker, conflicting accesses must be
     /// ordered, kernels must be bound and take their arguments, generated kernels are compiled, memory must be there.
     ///
-    /// Executables of graphs that are gone are kept, within bounds. A graph that differs from one of theirs only in where its operands
-    /// lie, in scalars and in launches gets that executable, brought up to date, in a third to a half of the time on an H200;
+    /// Executables of graphs that are gone are kept, within bounds. A graph that differs from one of theirs only in where
+    /// its operands lie, in scalars and in launches gets that executable, brought up to date, in a third to a half of the
+    /// time on an H200;
     /// [`Exec::renewed`] tells. That serves graphs of kernels without attributes, straight copies, fills and barriers, on one
     /// device; others are instantiated. What is kept goes with this value.
     pub fn instantiate(

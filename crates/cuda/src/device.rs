@@ -217,6 +217,11 @@ impl Device {
         Ok(())
     }
 
+    /// The driver's number for it, where a context is not enough.
+    pub(crate) fn handle(&self) -> CUdevice {
+        self.0.context.device
+    }
+
     pub(crate) fn pool(&self) -> CUmemoryPool {
         self.0.memory.pool
     }

@@ -1,37 +1,33 @@
-//! An instantiated graph: what its nodes refer to, and what can be changed between replays.
-//!
-//! Slots of generated kernels change in the parameter block, which is copied before the next launch. What else changes is
-//! collected and reaches the driver with the next launch, once for each node that changed.
+//! An instantiated graph: what its nodes refer to, and what its launches do before and after. What changes between them
+//! is in [`slots`](crate::slots).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphNode};
-use phonograph_graph::{Buffer, BufferId, EventId, NodeId, Scalar, SlotId};
+use phonograph_graph::{Buffer, BufferId, EventId, NodeId};
 use phonograph_kernels::cuda::FAULT_WORDS;
 use phonograph_runtime::cpu::kernels::KernelError;
 use phonograph_runtime::cpu::{NodeFault, NodePath, SetError};
-use phonograph_runtime::refused::{SlotExtent, check_value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::adopted::{Adopted, StaleMemory};
-use crate::block::{Block, WordId};
+use crate::block::Block;
 use crate::cublas::Handle;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 use crate::front::{Front, PartId};
 use crate::host_call::HostCall;
-use crate::launch::{Launch, Pointers};
 use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
 use crate::module::Function;
-use crate::order::{self, Turn, Uses};
+use crate::order::{self, Uses};
 use crate::profile::Split;
+use crate::slots::{Op, OpId, PointerSlot, ScalarSlot};
 use crate::spares::{Origin, Spare, Spares};
 use crate::stream::{Event, Stream};
-use crate::transfer::Transfer;
 
 /// How much memory bound away is kept before a launch waits for those before it.
 const MAX_RETIRED: usize = 64;
@@ -73,62 +69,6 @@ pub enum ReplayError {
 
 fn used_by(node: &Option<NodePath>) -> String {
     node.as_ref().map_or_else(String::new, |node| format!(", used by node {node},"))
-}
-
-/// A place among the [`Exec`]'s operations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OpId(pub u32);
-
-/// A node of the driver whose parameters may change between replays.
-pub(crate) struct Op {
-    pub node: CUgraphNode,
-    pub work: Work,
-    pub part: PartId,
-    pub changed: bool,
-}
-
-pub(crate) enum Work {
-    Kernel(Launch),
-    Transfer(Transfer),
-}
-
-/// Where the address of a buffer goes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Use {
-    /// A parameter of a kernel: this many bytes after the buffer's first.
-    Parameter(OpId, usize, u64),
-    Source(OpId, u64),
-    Destination(OpId, u64),
-    Filled(OpId, u64),
-    /// A word of the parameter block.
-    Word(WordId, u64),
-}
-
-/// A pointer slot: what is bound, and every place of its address.
-pub(crate) struct PointerSlot {
-    pub extent: SlotExtent,
-    pub on_host: bool,
-    /// Where its memory lies, unless that is the host's.
-    pub device: Device,
-    /// Whether the graph writes what is bound.
-    pub writes: bool,
-    pub bound: Option<Memory>,
-    /// What nodes name until memory is bound for the first time.
-    pub stand_in: Option<Memory>,
-    pub uses: Vec<Use>,
-}
-
-pub(crate) struct ScalarSlot {
-    pub value: Scalar,
-    pub uses: Vec<(OpId, usize)>,
-    /// Where generated kernels read it.
-    pub word: Option<WordId>,
-}
-
-impl ScalarSlot {
-    pub fn new(value: Scalar) -> Self {
-        Self { value, uses: Vec::new(), word: None }
-    }
 }
 
 /// A graph made ready to replay on a [`Cuda`](crate::Cuda). Keeps alive all that it touches.
@@ -259,83 +199,6 @@ impl Exec {
         &self.products
     }
 
-    /// Sets a scalar slot for the replays to come. O(uses of the slot).
-    pub fn set(&mut self, slot: SlotId, value: impl Into<Scalar>) -> Result<(), SetError> {
-        let value = value.into();
-        let known = self.scalar_slots.get_mut(slot.index()).ok_or(SetError::UnknownSlot(slot))?;
-        check_value(slot, known.value, value)?;
-        if known.value == value {
-            return Ok(());
-        }
-        known.value = value;
-        self.front.pending = true;
-        if let (Some(word), Some(block)) = (known.word, &mut self.block) {
-            block.set(word, value.to_bits());
-        }
-        for &(id, index) in &known.uses {
-            let op = &mut self.ops[id.0 as usize];
-            let Work::Kernel(launch) = &mut op.work else {
-                unreachable!("only kernels have scalar parameters")
-            };
-            launch.values.set(index, value.to_bits());
-            note(op, id, &mut self.changed);
-        }
-        Ok(())
-    }
-
-    /// Binds memory to a pointer slot for the replays to come. O(bound buffers + uses of the slot).
-    pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), SetError> {
-        let slots = self.pointer_slots.iter();
-        let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));
-        let taken = bound.chain(&self.memory).map(|(&id, memory)| (id, memory.span()));
-        let slot = self.pointer_slots.get(&buffer).ok_or(SetError::NotASlot(buffer))?;
-        let there = slot.on_host || memory.device().is(&slot.device);
-        if !memory.belongs_to(&self.owner) || memory.is_on_host() != slot.on_host || !there {
-            return Err(SetError::OtherDevice);
-        }
-        slot.extent.check(memory.span(), taken)?;
-        let slot = self.pointer_slots.get_mut(&buffer).expect("it is there");
-        self.adopted.bind(buffer, memory);
-        // A replay that still runs uses what was bound before.
-        self.retired.extend(slot.bound.replace(memory.clone()));
-        self.unbound.remove(&buffer);
-        // What is bound may be in use elsewhere, so the next launch asks.
-        (self.front.turn, self.front.pending) = (Turn::default(), true);
-        let address = memory.address();
-        for &place in &slot.uses {
-            let (Use::Parameter(id, ..)
-            | Use::Source(id, _)
-            | Use::Destination(id, _)
-            | Use::Filled(id, _)) = place
-            else {
-                if let (Use::Word(word, offset), Some(block)) = (place, &mut self.block) {
-                    block.set(word, address + offset);
-                }
-                continue;
-            };
-            let op = &mut self.ops[id.0 as usize];
-            note(op, id, &mut self.changed);
-            match (&mut op.work, place) {
-                (Work::Kernel(launch), Use::Parameter(_, index, offset)) => {
-                    launch.values.set(index, address + offset);
-                }
-                (Work::Transfer(Transfer::Copy(copy, _)), Use::Source(_, offset)) => {
-                    copy.srcDevice = address + offset;
-                    copy.srcHost = (address + offset) as usize as *const _;
-                }
-                (Work::Transfer(Transfer::Copy(copy, _)), Use::Destination(_, offset)) => {
-                    copy.dstDevice = address + offset;
-                    copy.dstHost = (address + offset) as usize as *mut _;
-                }
-                (Work::Transfer(Transfer::Fill(fill, _)), Use::Filled(_, offset)) => {
-                    fill.dst = address + offset;
-                }
-                _ => unreachable!("lowering notes uses with the operation they are of"),
-            }
-        }
-        Ok(())
-    }
-
     /// Asks the driver whether the memory of others that it uses is still what was [adopted](crate::Cuda::adopt). Each launch
     /// does so first, unless told otherwise. One call of the driver a buffer.
     ///
@@ -366,33 +229,6 @@ impl Exec {
         for &node in nodes {
             // SAFETY: the executable lives, and the node is of the graph that it was made of.
             unsafe { call!(cuGraphNodeSetEnabled(executable, node, u32::from(enabled))) }?;
-        }
-        Ok(())
-    }
-
-    /// Hands the changes to the driver. O(changed operations).
-    fn flush(&mut self) -> Result<(), DriverError> {
-        if self.changed.is_empty() {
-            return Ok(());
-        }
-        let _current = self.device.enter()?;
-        let mut pointers = Pointers::new();
-        while let Some(&id) = self.changed.last() {
-            let op = &mut self.ops[id.0 as usize];
-            let executable = self.front.part(op.part).handle();
-            // SAFETY: the executable lives, the node is of the graph that it was made of, and the parameters are of its
-            // kind. The driver copies what they point to.
-            unsafe {
-                match &op.work {
-                    Work::Kernel(launch) => {
-                        let params = launch.params(&mut pointers);
-                        call!(cuGraphExecKernelNodeSetParams_v2(executable, op.node, &params))
-                    }
-                    Work::Transfer(transfer) => transfer.set(executable, op.node),
-                }
-            }?;
-            op.changed = false;
-            self.changed.pop();
         }
         Ok(())
     }
@@ -434,7 +270,7 @@ impl Exec {
         if let Some(block) = &mut self.block {
             block.send(stream)?;
         }
-        self.flush()?;
+        self.tell_changes()?;
         if let Some(split) = &mut self.split {
             split.issue();
         }
@@ -483,14 +319,6 @@ impl Exec {
             Some((node, error)) => Err(ReplayError::Node { node, cause: NodeFault::Kernel(error) }),
             None => Ok(()),
         }
-    }
-}
-
-/// Notes a change of an operation, once.
-fn note(op: &mut Op, id: OpId, changed: &mut Vec<OpId>) {
-    if !op.changed {
-        op.changed = true;
-        changed.push(id);
     }
 }
 

@@ -1,5 +1,5 @@
-//! A host function as the driver calls it: with the operands that the graph gave it, on memory that the [`Exec`](crate::Exec) holds.
-//! What it could not do is left for whoever waits for the launch.
+//! A host function as the driver calls it: with the operands that the graph gave it, on memory that the
+//! [`Exec`](crate::Exec) holds. What it could not do is left for whoever waits for the launch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,7 +1,7 @@
 //! The CUDA backend: graphs built in the driver node by node, and replayed.
 //!
 //! [`Cuda`] mirrors the CPU backend's device: [`Cuda::instantiate`] takes a graph, a schedule that its checker passes,
-//! and [`Bindings`]; [`Cuda::replay`] runs the [`Exec`] that comes of it. Expressions and library kernels become CUDA C
+//! and [`Bindings`]; [`Cuda::replay`] runs the [`Exec`] that comes of it, as the example at [`Cuda`] shows. Expressions and library kernels become CUDA C
 //! ([`phonograph_kernels::cuda`], which says how exact they are), compiled by NVRTC and kept on disk; kernels by name are
 //! the user's, from PTX, cubin or CUDA C. Under this lie thin owned handles ([`Device`], [`Stream`], [`Event`], [`Module`],
 //! [`Memory`]), each of which gives its raw handle away for other users of the driver.
@@ -52,6 +52,7 @@ mod order;
 mod pool;
 mod profile;
 pub mod record;
+mod slots;
 mod spares;
 mod spin;
 mod stream;
@@ -73,8 +74,8 @@ pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
 pub use foreign::{
     Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, Diversion, EditError, Edited,
-    ForeignExec, ImportError, Imported, LaunchError, Parameter, ReadOnly, Saved, Unjoined, Watch,
-    WatchError,
+    ForeignExec, ImportError, Imported, Last, LaunchError, Parameter, ReadOnly, Saved, Unjoined,
+    Watch, WatchError,
 };
 pub use loader::{Driver, Feature, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
 pub use lower::ProductBy;

@@ -192,12 +192,10 @@ fn probe(names: impl Iterator<Item = OsString>) -> Result<Driver, LoadError> {
     if version < OLDEST_DRIVER {
         return Err(LoadError::TooOld { found: version });
     }
-    // SAFETY: the function is only looked for, not called.
-    let lacks = |symbol: &&str| unsafe { function::<*const ()>(&handle, symbol) }.is_none();
-    if let Some(symbol) = symbols::DRIVER.iter().copied().find(lacks) {
+    if let Some(symbol) = lacks(&handle, symbols::DRIVER.iter().copied()) {
         return Err(missing(symbol));
     }
-    let lacking = |feature: Feature| Some((feature, feature.symbols().find(lacks)?));
+    let lacking = |feature: Feature| Some((feature, lacks(&handle, feature.symbols())?));
     let lacking = Feature::ALL.into_iter().filter_map(lacking).collect();
     // SAFETY: this is the function's signature in every version of the driver, and 0 its only valid argument.
     let code = unsafe {
@@ -284,6 +282,15 @@ pub(crate) fn open(names: impl Iterator<Item = OsString>) -> Result<(String, Lib
     }
     let first = first_problem.unwrap_or_else(|| "no name to look for".to_owned());
     Err(format!("none of {tried} library names could be opened; the first: {first}"))
+}
+
+/// The first of these functions that a library does not have.
+pub(crate) fn lacks(
+    library: &Library,
+    mut wanted: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
+    // SAFETY: the functions are only looked for, not called.
+    wanted.find(|symbol| unsafe { function::<*const ()>(library, symbol) }.is_none())
 }
 
 /// A function of a library, if it has it.

@@ -1,10 +1,10 @@
-//! What the nodes of a driver's graph were made with: whether a later graph differs from it only in parameters of nodes, and the calls
-//! that give its executable those of the later one.
+//! What the nodes of a driver's graph were made with: whether a later graph differs from it only in parameters of nodes,
+//! and the calls that give its executable those of the later one.
 //!
 //! In: each node as it is made. Out: for each node that differs one call. Known are kernels without attributes, straight copies,
-//! fills and empty nodes; a graph with any other node is not [whole](Made::is_whole) here. Of a kernel the launch and the values of its
-//! parameters may differ, of a copy and a fill the addresses, and of a fill its value; functions, contexts, what is moved, the
-//! kinds of nodes, and edges with their order and data have to be the same. O(nodes + edges + words).
+//! fills and empty nodes; a graph with any other node is not [whole](Made::is_whole) here. Of a kernel the launch and the
+//! values of its parameters may differ, of a copy and a fill the addresses, and of a fill its value; functions, contexts,
+//! what is moved, the kinds of nodes, and edges with their order and data have to be the same. O(nodes + edges + words).
 
 use std::hash::{Hash, Hasher};
 use std::mem;
@@ -184,8 +184,9 @@ impl Made {
         }
     }
 
-    /// Changes an executable of the other graph, which this one [is like](Self::is_like), to the parameters that nodes have here, and
-    /// puts the nodes of that graph, which the executable knows, in the place of these. Gives which stands for which.
+    /// Changes an executable of the other graph, which this one [is like](Self::is_like), to the parameters that nodes have
+    /// here, and puts the nodes of that graph, which the executable knows, in the place of these. Gives which stands for
+    /// which.
     ///
     /// # Errors
     /// What the driver refuses. The executable is neither what it was nor what it was to be.
@@ -200,8 +201,8 @@ impl Made {
                 continue;
             }
             let (node, exec) = (old.handle, executable.handle());
-            // SAFETY: graph and executable live, the node is of the graph that the executable was made of, and the parameters are of
-            // its kind: those of a node that the driver took. It copies what they point to.
+            // SAFETY: graph and executable live, the node is of the graph that the executable was made of, and the
+            // parameters are of its kind: those of a node that the driver took. It copies what they point to.
             unsafe {
                 match &new.work {
                     Work::Kernel(kernel) => {

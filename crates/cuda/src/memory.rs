@@ -56,14 +56,21 @@ struct Allocation {
     device: Device,
     owner: Arc<Owner>,
     address: u64,
-    bytes: u64,
-    on_host: bool,
-    /// Of memory that somebody else allocated: what it was then.
-    adopted: Option<Identity>,
-    /// What memory of somebody else's is kept by; it is not freed here.
-    keep: Option<Box<dyn Any + Send + Sync>>,
+    origin: Origin,
     /// The launches that touched it last.
     uses: Uses,
+}
+
+/// Where an allocation comes from, which is where it goes back to.
+enum Origin {
+    /// The pool of its device.
+    Pool,
+    /// Page-locked memory of the host.
+    Host,
+    /// Somebody else, who frees it once this is gone.
+    Kept { _by: Box<dyn Any + Send + Sync> },
+    /// Somebody else, who frees it at any time: what it was when it was adopted.
+    Adopted(Identity),
 }
 
 /// Why memory could not be read or written as asked.
@@ -120,16 +127,7 @@ impl Memory {
         let mut address = 0;
         // SAFETY: pool and stream live as long as the device.
         unsafe { call!(cuMemAllocFromPoolAsync(&mut address, size, pool, stream)) }?;
-        let memory = Self::whole(Allocation {
-            device: device.clone(),
-            owner: owner.clone(),
-            address,
-            bytes,
-            on_host: false,
-            adopted: None,
-            keep: None,
-            uses: Uses::default(),
-        });
+        let memory = Self::whole(owner, device, address, bytes, Origin::Pool);
         // SAFETY: the memory was just allocated, in this size, on this stream. The wait makes it usable on any stream.
         unsafe {
             call!(cuMemsetD8Async(address, 0, size, stream))?;
@@ -154,17 +152,7 @@ impl Memory {
             call!(cuMemHostAlloc(&mut start, size, flags))?;
             ptr::write_bytes(start.cast::<u8>(), 0, size);
         }
-        let (device, owner, address) = (device.clone(), owner.clone(), start as usize as u64);
-        Ok(Self::whole(Allocation {
-            device,
-            owner,
-            address,
-            bytes,
-            on_host: true,
-            adopted: None,
-            keep: None,
-            uses: Uses::default(),
-        }))
+        Ok(Self::whole(owner, device, start as usize as u64, bytes, Origin::Host))
     }
 
     /// Part of an allocation that somebody else made, and whatever keeps it from being freed.
@@ -178,35 +166,20 @@ impl Memory {
         bytes: u64,
         keep: Box<dyn Any + Send + Sync>,
     ) -> Self {
-        Self::whole(Allocation {
-            device: device.clone(),
-            owner: owner.clone(),
-            address,
-            bytes,
-            on_host: false,
-            adopted: None,
-            keep: Some(keep),
-            uses: Uses::default(),
-        })
+        Self::whole(owner, device, address, bytes, Origin::Kept { _by: keep })
     }
 
     /// A whole allocation of a device that somebody else made and frees.
     pub(crate) fn adopted(owner: &Arc<Owner>, device: &Device, identity: Identity) -> Self {
-        Self::whole(Allocation {
-            device: device.clone(),
-            owner: owner.clone(),
-            address: identity.start,
-            bytes: identity.bytes,
-            on_host: false,
-            adopted: Some(identity),
-            keep: None,
-            uses: Uses::default(),
-        })
+        Self::whole(owner, device, identity.start, identity.bytes, Origin::Adopted(identity))
     }
 
     /// The allocation of somebody else's that it was when it was [adopted](crate::Cuda::adopt); `None` for memory of this crate.
     pub fn identity(&self) -> Option<Identity> {
-        self.allocation.adopted
+        match self.allocation.origin {
+            Origin::Adopted(identity) => Some(identity),
+            _ => None,
+        }
     }
 
     /// Asks the driver whether adopted memory is still the allocation that it was. Other memory always is, and nobody is asked.
@@ -214,14 +187,21 @@ impl Memory {
     /// # Errors
     /// The inner error if it is not; the outer one if the driver does not answer.
     pub fn check(&self) -> Result<Result<(), StaleMemory>, DriverError> {
-        match self.allocation.adopted {
+        match self.identity() {
             Some(identity) => adopted::check(self.address(), identity),
             None => Ok(Ok(())),
         }
     }
 
-    fn whole(allocation: Allocation) -> Self {
-        let bytes = allocation.bytes;
+    fn whole(
+        owner: &Arc<Owner>,
+        device: &Device,
+        address: u64,
+        bytes: u64,
+        origin: Origin,
+    ) -> Self {
+        let (owner, device, uses) = (owner.clone(), device.clone(), Uses::default());
+        let allocation = Allocation { device, owner, address, origin, uses };
         Self { allocation: Arc::new(allocation), offset: 0, bytes }
     }
 
@@ -244,7 +224,7 @@ impl Memory {
 
     /// Whether it is memory of the host.
     pub fn is_on_host(&self) -> bool {
-        self.allocation.on_host
+        matches!(self.allocation.origin, Origin::Host)
     }
 
     /// The address on the device, for other users of the driver. Valid for as long as this handle or a clone of it.
@@ -405,7 +385,7 @@ impl Memory {
         let _current = self.allocation.device.enter()?;
         let _relaxed = relaxed()?;
         let (address, bytes) = (self.address(), self.bytes as usize);
-        if self.allocation.on_host {
+        if self.is_on_host() {
             // SAFETY: page-locked memory of so many bytes, which nobody uses now.
             unsafe { ptr::write_bytes(address as usize as *mut u8, 0, bytes) };
             return Ok(());
@@ -440,7 +420,7 @@ impl Memory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.adopted.is_some() || self.keep.is_some() {
+        if matches!(self.origin, Origin::Kept { .. } | Origin::Adopted(_)) {
             return; // Whoever allocated it frees it.
         }
         let current = self.device.enter();
@@ -448,10 +428,9 @@ impl Drop for Allocation {
         // SAFETY: the allocation is this value's own. Whatever runs on it holds a handle until it is complete, so nothing
         // uses it any more.
         log_drop(unsafe {
-            if self.on_host {
-                call!(cuMemFreeHost(self.address as usize as *mut _))
-            } else {
-                call!(cuMemFreeAsync(self.address, self.device.memory_stream()))
+            match self.origin {
+                Origin::Host => call!(cuMemFreeHost(self.address as usize as *mut _)),
+                _ => call!(cuMemFreeAsync(self.address, self.device.memory_stream())),
             }
         });
         log_drop(relaxed.map(drop));
@@ -463,7 +442,7 @@ impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
             .field("bytes", &self.bytes)
-            .field("on_host", &self.allocation.on_host)
+            .field("on_host", &self.is_on_host())
             .finish_non_exhaustive()
     }
 }

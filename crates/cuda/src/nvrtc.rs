@@ -13,7 +13,7 @@ use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use libloading::Library;
 
 use crate::error::Version;
-use crate::loader::{function, open, toolkits};
+use crate::loader::{function, lacks, open, toolkits};
 use crate::symbols;
 
 /// Why CUDA C cannot be compiled.
@@ -92,8 +92,8 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The options it is compiled with, for machine code or for the assembler. Multiplications and additions are not contracted, so that expressions give the same
-    /// bits as on the CPU; kernels that want a fused operation say so.
+    /// The options it is compiled with, for machine code or for the assembler. Multiplications and additions are not
+    /// contracted, so that expressions give the same bits as on the CPU; kernels that want a fused operation say so.
     pub(crate) fn options(&self, code: Code) -> [String; 3] {
         let (major, minor) = self.capability;
         let architecture = match code {
@@ -139,7 +139,7 @@ impl Nvrtc {
     ///
     /// # Errors
     /// [`NvrtcError::NewerThanDriver`].
-    pub fn check_driver(&self, driver: Version) -> Result<(), NvrtcError> {
+    pub(crate) fn check_driver(&self, driver: Version) -> Result<(), NvrtcError> {
         refuse_newer(self.version, driver)
     }
 
@@ -266,9 +266,7 @@ fn names() -> Vec<OsString> {
 
 fn probe(names: impl Iterator<Item = OsString>) -> Result<Nvrtc, NvrtcError> {
     let (library, handle) = open(names).map_err(NvrtcError::NotFound)?;
-    // SAFETY: the functions are only looked for, not called.
-    let lacks = |symbol: &&&str| unsafe { function::<*const ()>(&handle, symbol) }.is_none();
-    if let Some(&symbol) = symbols::NVRTC.iter().find(lacks) {
+    if let Some(symbol) = lacks(&handle, symbols::NVRTC.iter().copied()) {
         return Err(NvrtcError::MissingSymbol { library, symbol });
     }
     let (mut major, mut minor) = (0, 0);

@@ -8,7 +8,6 @@
 //! in which it was launched last, everything since has gone to the same stream, so nothing has to be looked at: that costs
 //! one comparison. Otherwise O(uses + waits).
 
-use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -100,15 +99,8 @@ impl Order {
             let touched = of.0.lock().unwrap_or_else(PoisonError::into_inner);
             let reads = touched.read.iter().filter(|_| *writes);
             for &(lane, turn) in touched.written.iter().chain(reads) {
-                match needed.entry(lane) {
-                    Entry::Occupied(mut known) => {
-                        let later = turn.max(*known.get());
-                        known.insert(later);
-                    }
-                    Entry::Vacant(new) => {
-                        new.insert(turn);
-                    }
-                }
+                let last = needed.entry(lane).or_default();
+                *last = turn.max(*last);
             }
         }
         for there in 0..self.lanes.len() {

@@ -125,7 +125,7 @@ impl Event {
     }
 
     /// As [`new`](Self::new), but a thread that waits for it sleeps until it is woken, where others spin.
-    pub fn waited_for_asleep(device: &Device) -> Result<Self, DriverError> {
+    pub(crate) fn waited_for_asleep(device: &Device) -> Result<Self, DriverError> {
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         Self::with_flags(device, flags | CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32)
     }

@@ -89,8 +89,11 @@ pub(crate) const FOREIGN: &[&str] = &[
     "cuGraphMemsetNodeGetParams",
     "cuGraphNodeGetType",
     "cuGraphRemoveDependencies_v2",
+    "cuKernelGetAttribute",
     "cuKernelGetName",
     "cuKernelGetParamInfo",
+    "cuKernelSetAttribute",
+    "cuMemsetD32Async",
     "cuStreamQuery",
 ];
 
@@ -126,7 +129,6 @@ pub(crate) const RECORD: &[&str] = &[
     "cuMemcpyHtoD_v2",
     "cuMemcpyPeerAsync",
     "cuMemsetD2D8Async",
-    "cuMemsetD32Async",
     "cuMemsetD8_v2",
     "cuModuleLoadData",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",

@@ -1,12 +1,16 @@
 //! A copy or a fill as the driver takes it: its parameters, and the context that it runs in.
 
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphExec, CUgraphNode,
+    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
+    CUcontext, CUgraphExec, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUmemorytype,
 };
 
+use crate::device::zeroed;
 use crate::error::{DriverError, call};
+use crate::graph::params_of;
 
 /// The parameters of a node that moves bytes, and its context.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,6 +30,32 @@ impl Transfer {
             Self::Fill(fill, _) => (fill.dst, fill.value) = (0, 0),
         }
         self
+    }
+
+    /// The parameters with which a node is added.
+    pub fn params(&self) -> CUgraphNodeParams {
+        match *self {
+            Self::Copy(copy, context) => {
+                let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY);
+                params.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS {
+                    flags: 0,
+                    reserved: 0,
+                    copyCtx: context,
+                    copyParams: copy,
+                };
+                params
+            }
+            Self::Fill(fill, context) => {
+                let mut memset = zeroed::<CUDA_MEMSET_NODE_PARAMS_v2>();
+                (memset.dst, memset.pitch, memset.value) = (fill.dst, fill.pitch, fill.value);
+                (memset.elementSize, memset.width, memset.height) =
+                    (fill.elementSize, fill.width, fill.height);
+                memset.ctx = context;
+                let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET);
+                params.__bindgen_anon_1.memset = memset;
+                params
+            }
+        }
     }
 
     /// Gives these parameters to a node of an executable.
@@ -48,5 +78,17 @@ impl Transfer {
                 }
             }
         }
+    }
+}
+
+/// A copy with every field zero, but for the kinds of memory, which have no 0.
+pub(crate) fn zeroed_copy() -> CUDA_MEMCPY3D {
+    let mut copy = MaybeUninit::<CUDA_MEMCPY3D>::zeroed();
+    let fields = copy.as_mut_ptr();
+    // SAFETY: the fields lie in the value; all others are integers and pointers, of which 0 is one.
+    unsafe {
+        (&raw mut (*fields).srcMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
+        (&raw mut (*fields).dstMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
+        copy.assume_init()
     }
 }

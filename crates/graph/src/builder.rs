@@ -201,7 +201,8 @@ impl GraphBuilder {
         NodeId::from_index(self.nodes.len() - 1)
     }
 
-    /// Starts a kernel that is known by its function's name; a launch of `blocks` × `threads` with `shared_bytes` of shared memory.
+    /// Starts a kernel that is known by its function's name; a launch of `blocks` × `threads` with `shared_bytes` of shared
+    /// memory.
     pub fn add_kernel(
         &mut self,
         name: &str,
@@ -421,8 +422,8 @@ impl GraphBuilder {
     /// one, and the error names its nodes.
     ///
     /// # Errors
-    /// [`GraphError`], with the names of the nodes: ids that are not there, a cycle, an edge from a node to itself, a weak edge of what is no
-    /// kernel, operands out of bounds or not accepted, too many nodes or edges.
+    /// [`GraphError`], with the names of the nodes: ids that are not there, a cycle, an edge from a node to itself, a weak
+    /// edge of what is no kernel, operands out of bounds or not accepted, too many nodes or edges.
     pub fn build(self) -> Result<ComputeGraph, GraphError> {
         let Self { name, nodes, buffers, slots, mut edges, observed, infer } = self;
         let count = nodes.len();

@@ -94,7 +94,7 @@ impl fmt::Display for DType {
 /// A string that names no [`DType`] or is no value of its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not {1}")]
-pub struct ParseScalarError(String, &'static str);
+pub struct ParseScalarError(String, String);
 
 impl FromStr for DType {
     type Err = ParseScalarError;
@@ -103,7 +103,7 @@ impl FromStr for DType {
         DType::ALL
             .into_iter()
             .find(|t| t.name() == text)
-            .ok_or_else(|| ParseScalarError(text.to_owned(), "an element type"))
+            .ok_or_else(|| ParseScalarError(text.to_owned(), "an element type".to_owned()))
     }
 }
 
@@ -237,13 +237,14 @@ impl FromStr for Scalar {
     type Err = ParseScalarError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = |what| ParseScalarError(text.to_owned(), what);
-        let (dtype, value) = text.split_once(' ').ok_or(bad("a scalar such as `f32 1.5`"))?;
-        fn parse<T: FromStr>(value: &str, or: ParseScalarError) -> Result<T, ParseScalarError> {
-            value.parse().map_err(|_| or)
+        let form = || ParseScalarError(text.to_owned(), "a scalar such as `f32 1.5`".to_owned());
+        let (dtype, value) = text.split_once(' ').ok_or_else(form)?;
+        let of = dtype.parse()?;
+        fn parse<T: FromStr>(value: &str, of: DType) -> Result<T, ParseScalarError> {
+            let refused = |_| ParseScalarError(value.to_owned(), format!("a value of type {of}"));
+            value.parse().map_err(refused)
         }
-        let of = bad("a value of its type");
-        Ok(match dtype.parse()? {
+        Ok(match of {
             DType::F32 => Scalar::F32(parse(value, of)?),
             DType::F64 => Scalar::F64(parse(value, of)?),
             DType::F16 => Scalar::F16(f16::from_f32(parse(value, of)?)),

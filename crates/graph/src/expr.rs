@@ -11,8 +11,8 @@
 //! // gelu-like: 0.5 x (1 + erf(x / sqrt 2))
 //! let expr = Expr::build(|e| {
 //!     let x = e.input(DType::F32);
-//!     let t = (x * e.f32(std::f32::consts::FRAC_1_SQRT_2)).erf();
-//!     e.output(x * (t + e.f32(1.0)) * e.f32(0.5));
+//!     let t = (x * std::f64::consts::FRAC_1_SQRT_2).erf();
+//!     e.output(0.5 * x * (t + 1.0));
 //! })?;
 //! assert_eq!((expr.inputs().len(), expr.outputs().len()), (1, 1));
 //! # Ok::<(), phonograph_graph::ExprError>(())
@@ -106,7 +106,8 @@ pub enum Op {
     Compare(CompareOp, ValueId, ValueId),
     /// `Select(c, a, b)`: `a` where `c` holds, else `b`.
     Select(ValueId, ValueId, ValueId),
-    /// Conversion. Float to integer truncates and saturates, NaN becomes 0; integer to integer wraps; anything to bool asks whether it differs from 0.
+    /// Conversion. Float to integer truncates and saturates, NaN becomes 0; integer to integer wraps; anything to bool asks
+    /// whether it differs from 0.
     Cast(DType, ValueId),
     /// The value as it is after it was stored as this type, f16, bf16 or u8, and loaded again. What two fused kernels
     /// hand over without a buffer between them.
@@ -217,7 +218,8 @@ impl Expr {
     /// Checks and assembles an expression from its parts. O(operations).
     ///
     /// # Errors
-    /// [`ExprError`] for an operation of the wrong types, a value used before it is there, and more than [`MAX_EXPR_OPS`](crate::MAX_EXPR_OPS) operations.
+    /// [`ExprError`] for an operation of the wrong types, a value used before it is there, and more than
+    /// [`MAX_EXPR_OPS`](crate::MAX_EXPR_OPS) operations.
     pub fn new(
         inputs: Vec<DType>,
         params: Vec<DType>,
@@ -350,6 +352,7 @@ pub(crate) fn result_type(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Value;
 
     #[test]
     fn mistakes_are_named() {
@@ -367,6 +370,18 @@ mod tests {
             e.output_as(x, DType::I32);
         });
         assert!(matches!(stored, Err(ExprError::Output { index: 0, .. })));
+        let fraction = Expr::build(|e| e.output(e.input(DType::I32) * 0.5));
+        let said = "operation 2: Mul is not defined for i32 and f64";
+        assert_eq!(fraction.unwrap_err().to_string(), said);
+        let negative = Expr::build(|e| e.output(e.input(DType::U32).max(-1)));
+        let said = "operation 2: Max is not defined for u32 and i64";
+        assert_eq!(negative.unwrap_err().to_string(), said);
+        for large in [
+            Expr::build(|e| e.output(e.input(DType::F32) + 16_777_217)), // 2^24 + 1
+            Expr::build(|e| e.output(e.input(DType::F32) * 1e39)),
+        ] {
+            assert!(matches!(large, Err(ExprError::Types { at: 2, .. })));
+        }
         assert_eq!(Expr::build(|_| {}), Err(ExprError::NoOutput));
         let forward = vec![Op::Unary(UnaryOp::Neg, ValueId(0))];
         assert!(Expr::new(vec![], vec![], forward, vec![(ValueId(0), DType::F32)]).is_err());
@@ -378,6 +393,22 @@ mod tests {
             e.output_as(x, DType::F32);
         });
         assert!(matches!(endless, Err(ExprError::TooLarge(_))));
+    }
+
+    #[test]
+    fn numbers_are_constants_of_the_type_beside_them() {
+        let check = |dtype, constant: Scalar, body: fn(Value<'_>) -> Value<'_>| {
+            let expr = Expr::build(|e| e.output(body(e.input(dtype)))).expect("it is well typed");
+            assert!(expr.ops().contains(&Op::Const(constant)), "{expr:?} has no {constant}");
+        };
+        check(DType::F32, Scalar::F32(0.1), |x| x * 0.1);
+        check(DType::F64, Scalar::F64(0.1), |x| 0.1 - x);
+        check(DType::F16, Scalar::F32(2.0), |x| x / 2);
+        check(DType::F64, Scalar::F64(-3.0), |x| -3 + x);
+        check(DType::I32, Scalar::I32(-7), |n| n.min(-7));
+        check(DType::U8, Scalar::U32(1), |n| 1 & n);
+        check(DType::I64, Scalar::I64(1 << 40), |n| n % 1_099_511_627_776);
+        check(DType::F32, Scalar::F32(0.0), |x| x.greater(0.0).select(x, 0.0));
     }
 
     #[test]

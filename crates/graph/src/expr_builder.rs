@@ -33,6 +33,8 @@ pub struct ExprBuilder {
 }
 
 /// A value inside [`Expr::build`]: arithmetic on it appends operations.
+///
+/// Numbers beside it become constants of its type: `2.0 * x`, `x.max(0.0)`, `n - 1`.
 #[derive(Clone, Copy)]
 pub struct Value<'e> {
     builder: &'e ExprBuilder,
@@ -137,8 +139,47 @@ impl<'e> Value<'e> {
     }
 
     /// `a` where this bool holds, else `b`.
-    pub fn select(self, a: Self, b: Self) -> Self {
+    pub fn select(self, a: Self, b: impl IntoValue<'e>) -> Self {
+        let b = b.beside(a);
         self.builder.push(Op::Select(self.id, a.id, b.id))
+    }
+}
+
+/// What can stand beside a value: another value, or a number.
+///
+/// A number becomes a constant of that value's type where this type has it: an integer beside floats, too, but no fraction
+/// beside integers. One that it does not have stays what it is, so that [`Expr::build`] refuses the operation.
+pub trait IntoValue<'e> {
+    /// The value, beside this one.
+    fn beside(self, value: Value<'e>) -> Value<'e>;
+}
+
+impl<'e> IntoValue<'e> for Value<'e> {
+    fn beside(self, _: Value<'e>) -> Value<'e> {
+        self
+    }
+}
+
+impl<'e> IntoValue<'e> for f64 {
+    fn beside(self, value: Value<'e>) -> Value<'e> {
+        let narrow = self as f32;
+        match value.dtype() {
+            DType::F32 if narrow.is_finite() || !self.is_finite() => value.builder.constant(narrow),
+            _ => value.builder.constant(self),
+        }
+    }
+}
+
+impl<'e> IntoValue<'e> for i64 {
+    fn beside(self, value: Value<'e>) -> Value<'e> {
+        let scalar = match value.dtype() {
+            DType::F32 => Some(self as f32).filter(|v| *v as i64 == self).map(Scalar::F32),
+            DType::F64 => Some(self as f64).filter(|v| *v as i64 == self).map(Scalar::F64),
+            DType::I32 => self.try_into().ok().map(Scalar::I32),
+            DType::U32 => self.try_into().ok().map(Scalar::U32),
+            _ => None,
+        };
+        value.builder.constant(scalar.unwrap_or(Scalar::I64(self)))
     }
 }
 
@@ -173,8 +214,8 @@ macro_rules! binary_methods {
     ($($(#[$doc:meta])* $method:ident => $kind:ident $op:path),* $(,)?) => {
         impl<'e> Value<'e> {$(
             $(#[$doc])*
-            pub fn $method(self, other: Self) -> Self {
-                self.$kind($op, other)
+            pub fn $method(self, other: impl IntoValue<'e>) -> Self {
+                self.$kind($op, other.beside(self))
             }
         )*}
     };
@@ -200,13 +241,23 @@ binary_methods! {
 
 macro_rules! operators {
     ($($trait:ident $method:ident $op:ident),*) => {$(
-        impl<'e> ops::$trait for Value<'e> {
+        impl<'e, V: IntoValue<'e>> ops::$trait<V> for Value<'e> {
             type Output = Value<'e>;
-            fn $method(self, other: Self) -> Self {
-                self.binary(BinaryOp::$op, other)
+            fn $method(self, other: V) -> Self {
+                self.binary(BinaryOp::$op, other.beside(self))
             }
         }
+        operators!(f64: $trait $method $op);
+        operators!(i64: $trait $method $op);
     )*};
+    ($number:ident: $trait:ident $method:ident $op:ident) => {
+        impl<'e> ops::$trait<Value<'e>> for $number {
+            type Output = Value<'e>;
+            fn $method(self, other: Value<'e>) -> Value<'e> {
+                self.beside(other).binary(BinaryOp::$op, other)
+            }
+        }
+    };
 }
 operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem, BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor);
 

@@ -79,8 +79,8 @@ impl Segments {
     }
 }
 
-/// The edges that regions demand among so many nodes in program order. `add_operands` adds what a node is known to touch to a list,
-/// which is the same for all of them: operands are many words to move. Unknown effects demand none.
+/// The edges that regions demand among so many nodes in program order. `add_operands` adds what a node is known to touch to
+/// a list, which is the same for all of them: operands are many words to move. Unknown effects demand none.
 pub(crate) fn infer(
     buffers: usize,
     nodes: usize,

@@ -3,6 +3,29 @@
 //! Everything that produces work (a builder, a capture, an import) produces a [`ComputeGraph`]; everything that
 //! consumes work (planners, backends, pictures) takes one, or a plan of one. This crate does no I/O, starts no
 //! thread, asks no clock and has no `unsafe`: same input, same bytes out.
+//!
+//! ```
+//! use phonograph_graph::{DType, Expr, GraphBuilder, View, from_json, to_dot, to_json};
+//!
+//! let mut b = GraphBuilder::new();
+//! let x = View::contiguous(b.external_buffer("x", 4096), DType::F32, &[1024])?;
+//! let square = View::contiguous(b.alloc_buffer("square", 4096), DType::F32, &[1024])?;
+//! let y = View::contiguous(b.external_buffer("y", 4096), DType::F32, &[1024])?;
+//! let times = Expr::build(|e| e.output(e.input(DType::F32) * e.input(DType::F32)))?;
+//! let half = Expr::build(|e| e.output(0.5 * e.input(DType::F32)))?;
+//! let first = b.add_elementwise("square", times.into(), &[x, x], &[], &[square]);
+//! let second = b.add_elementwise("halve", half.into(), &[square], &[], &[y]);
+//! let graph = b.build()?; // checked; who reads what another writes comes after it
+//! assert_eq!(graph.predecessors(second), [first]);
+//!
+//! let file = to_json(&graph); // for `phonograph run`, `plan`, `show`, …
+//! assert_eq!(from_json(file.as_bytes())?, graph);
+//! assert!(to_dot(&graph).starts_with("digraph"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`GraphBuilder`] tells of nodes and dependencies, [`json`] and [`dot`] of files. `phonograph_plan` plans a graph's streams and
+//! memory as a [`Schedule`], which [`check`] proves; `phonograph_runtime::cpu` replays it.
 #![forbid(unsafe_code)]
 
 mod buffer;
@@ -20,7 +43,6 @@ mod graph;
 mod ids;
 mod infer;
 pub mod json;
-
 mod library;
 mod names;
 mod node;
@@ -43,7 +65,7 @@ pub use dtype::{DType, ParseScalarError, Scalar};
 pub use edge::{Adjacency, Edge, EdgeData, EdgeKind};
 pub use error::{CyclePath, GraphError, NamedNode};
 pub use expr::{BinaryOp, CompareOp, Expr, ExprError, MAX_EXPR_OPS, Op, UnaryOp, ValueId};
-pub use expr_builder::{ExprBuilder, Value};
+pub use expr_builder::{ExprBuilder, IntoValue, Value};
 pub use fused::{FusedKernel, FusedOperands, MAX_FUSED_OPERANDS};
 pub use graph::ComputeGraph;
 pub use ids::{BufferId, EventId, NodeId, SlotId, StreamId};

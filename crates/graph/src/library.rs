@@ -133,7 +133,7 @@ impl LibraryKernel {
                 let (ea, eb) = (sa.extents(), sb.extents());
                 let rank = ea.len();
                 if !(2..=3).contains(&rank) {
-                    return Err(OperandError::at(0, format!("has {rank} axes, not 2 or 3")));
+                    return Err(OperandError::at(0, format!("has rank {rank}, not 2 or 3")));
                 }
                 let mut expected = ea.to_vec();
                 expected[rank - 2] = ea[rank - 1];

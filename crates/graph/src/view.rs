@@ -24,7 +24,7 @@ pub enum ViewError {
     #[error("{0} axes; a view has at most {MAX_RANK}")]
     Rank(usize),
     /// An axis that the view does not have.
-    #[error("axis {axis} of a view of {rank} axes")]
+    #[error("no axis {axis} in a view of rank {rank}")]
     Axis {
         /// The axis asked for.
         axis: usize,
@@ -32,7 +32,7 @@ pub enum ViewError {
         rank: usize,
     },
     /// A slice that reaches past its axis.
-    #[error("elements {start}..{end} of an axis of {extent}")]
+    #[error("elements {start}..{end} reach past the end of an axis of {extent}")]
     Slice {
         /// First element.
         start: u64,
@@ -41,9 +41,17 @@ pub enum ViewError {
         /// Extent of the axis.
         extent: u64,
     },
-    /// Shapes that do not broadcast or do not hold equally many elements.
-    #[error("shape {from:?} cannot become {to:?}")]
-    Shape {
+    /// A shape that does not broadcast to another.
+    #[error("shape {from:?} cannot be broadcast to {to:?}")]
+    Broadcast {
+        /// The shape at hand.
+        from: Shape,
+        /// The shape asked for.
+        to: Shape,
+    },
+    /// A reshape to another number of elements.
+    #[error("shape {from:?} cannot be reshaped to {to:?}: {} elements, not {}", .to.elements(), .from.elements())]
+    Reshape {
         /// The shape at hand.
         from: Shape,
         /// The shape asked for.
@@ -112,7 +120,7 @@ impl Shape {
                 (a, b) if a == b => a,
                 (1, b) => b,
                 (a, 1) => a,
-                _ => return Err(ViewError::Shape { from: *self, to: *other }),
+                _ => return Err(ViewError::Broadcast { from: *self, to: *other }),
             };
         }
         Shape::new(&extents[..rank])
@@ -250,7 +258,7 @@ impl View {
 
     /// The same elements repeated along axes of extent 1 and along new outer axes.
     pub fn broadcast_to(&self, shape: Shape) -> Result<Self, ViewError> {
-        let mismatch = ViewError::Shape { from: self.shape, to: shape };
+        let mismatch = ViewError::Broadcast { from: self.shape, to: shape };
         if self.shape.broadcast(&shape)? != shape {
             return Err(mismatch);
         }
@@ -271,7 +279,7 @@ impl View {
             return Err(ViewError::NotContiguous);
         }
         if shape.elements() != self.elements() {
-            return Err(ViewError::Shape { from: self.shape, to: shape });
+            return Err(ViewError::Reshape { from: self.shape, to: shape });
         }
         Ok(Self { shape, strides: packed_strides(&shape), ..*self })
     }

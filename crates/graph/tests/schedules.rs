@@ -1,8 +1,8 @@
 //! Schedules that are wrong, one for each way to be: files in `data/schedules`, named after what goes wrong in them.
 //!
 //! A file has the `graph`, the number of `streams`, the `steps` (`run a b on 0` runs nodes as one launch, `record 1 on 0` and
-//! `wait 1 on 0` are events), the `reuse` edges, the `offsets` of the buffers and the bytes of their `pool`, and the `violations` that the
-//! checker must find.
+//! `wait 1 on 0` are events), the `reuse` edges, the `offsets` of the buffers and the bytes of their `pool`, and the
+//! `violations` that the checker must find.
 
 use std::collections::BTreeMap;
 use std::fs;

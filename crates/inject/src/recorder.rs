@@ -30,6 +30,8 @@ const STACKS_OUTSIDE: u32 = 1 << 12;
 const MOST_REPEATED: u64 = 1 << 12;
 /// More than any program has loaded.
 const MOST_MODULES: usize = 1 << 13;
+/// `CU_STREAM_PER_THREAD`; up to here handles name default streams, of which only the calling thread's can be captured.
+const LAST_DEFAULT_STREAM: u64 = 2;
 /// Stands for the number of a context where there is none.
 const NO_CONTEXT: u32 = u32::MAX;
 /// `CUDA_ERROR_NOT_READY`: the answer of a query, no failure.
@@ -81,8 +83,8 @@ struct Recorder {
     threads: u32,
     contexts: Vec<u32>,
     allocations: Allocations,
-    /// Streams that began a capture which is open.
-    origins: HashSet<u64>,
+    /// Streams that began a capture which is open; with the thread where the handle means another stream in each.
+    origins: HashSet<(u64, Option<u32>)>,
     /// The launch that was written last, if nothing else was since, and how often it was repeated.
     launch: Option<(RawCall, u64)>,
 }
@@ -285,7 +287,7 @@ fn observe(seen: &Seen<'_>, operands: Operands) -> Result<(), Refused> {
     if result == 0 {
         recorder.allocations.note(name, &operands);
     }
-    recorder.note_windows(name, result, operands.get(Operand::Stream));
+    recorder.note_windows(name, &call);
     drop(guard);
     let locked = |work: &dyn Fn(&mut Recorder) -> Result<(), Refused>| match RECORDER.lock() {
         Ok(mut guard) => guard.as_mut().map_or(Ok(()), work),
@@ -327,10 +329,14 @@ impl Recorder {
     }
 
     /// Follows which captures are open. What is kept too long only records more.
-    fn note_windows(&mut self, name: &str, result: u32, stream: Option<u64>) {
-        let Some(stream) = stream else { return };
+    fn note_windows(&mut self, name: &str, call: &RawCall) {
+        let Some(handle) = call.operands.get(Operand::Stream) else { return };
+        let stream = match handle {
+            ..=LAST_DEFAULT_STREAM => (LAST_DEFAULT_STREAM, Some(call.thread)),
+            _ => (handle, None),
+        };
         let changed = match name {
-            _ if name.starts_with("cuStreamBeginCapture") && result == 0 => {
+            _ if name.starts_with("cuStreamBeginCapture") && call.result == 0 => {
                 self.origins.insert(stream)
             }
             "cuStreamEndCapture" | "cuStreamDestroy_v2" => self.origins.remove(&stream),

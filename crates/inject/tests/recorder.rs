@@ -258,6 +258,26 @@ fn threads_do_not_lose_calls() {
     assert!(length > 2 << 20, "{length} bytes");
 }
 
+/// Every thread calls its default stream by the same handle.
+#[test]
+fn a_capture_goes_on_when_another_thread_ends_one_on_its_own_default_stream() {
+    let begin = "call 540 0 - 0000000000000000 00000000";
+    let kernel = "call 442 0 gemm 0000000000000000 010000000100000001000000 010000000100000001000000 \
+                  0000000000000000 0000000000000000";
+    let end = "call 498 0 - 0000000000000000 @0020000000000000";
+    let script = format!("{begin}\nthread\n{begin}\n{end}\njoin\n{kernel}\n{end}\n{kernel}\n");
+    let run = Run::of(&script, &[]);
+    run.ran_on();
+    insta::assert_snapshot!(words(&run.trace()), @r"
+    begin ptds global -> SUCCESS
+    @thread1:program begin ptds global -> SUCCESS
+    @thread1:program end ptds as graph1 -> SUCCESS
+    kernel ptds gemm -> SUCCESS
+    end ptds as graph2 -> SUCCESS
+    passed over: 1 of cuLaunchKernel_ptsz
+    ");
+}
+
 #[test]
 fn a_full_trace_says_so() {
     let run =

@@ -88,11 +88,6 @@ pub fn gelu() -> Arc<Expr> {
     })
 }
 
-/// 1 / (1 + e^-x), by tanh so that it does not overflow.
-pub fn sigmoid() -> Arc<Expr> {
-    unary(|e, x| ((x * e.f32(0.5)).tanh() + e.f32(1.0)) * e.f32(0.5))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +104,7 @@ mod tests {
         for dtype in DType::ALL {
             iota(0, dtype);
         }
-        for expr in [relu(), relu_backward(), gelu(), sigmoid()] {
+        for expr in [relu(), relu_backward(), gelu()] {
             assert_eq!(expr.outputs().len(), 1);
         }
     }

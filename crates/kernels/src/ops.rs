@@ -77,7 +77,8 @@ impl<'b> Ops<'b> {
     /// Applies an expression of one output elementwise; inputs broadcast to the shape they have in common.
     ///
     /// # Errors
-    /// [`OpsError::View`] for inputs without a common shape; [`OpsError::Operand`] for an expression of another number of outputs than one.
+    /// [`OpsError::View`] for inputs without a common shape; [`OpsError::Operand`] for an expression of another number of
+    /// outputs than one.
     pub fn map(
         &mut self,
         name: &str,
@@ -239,7 +240,8 @@ impl<'b> Ops<'b> {
     /// The matrix product of `[.., m, k]` and `[.., k, n]`. For a transpose give a transposed view.
     ///
     /// # Errors
-    /// [`OpsError::Operand`] for what are no matrices, or none that can be multiplied; [`OpsError::View`] for a product too large.
+    /// [`OpsError::Operand`] for what are no matrices, or none that can be multiplied; [`OpsError::View`] for a product too
+    /// large.
     pub fn matmul(&mut self, name: &str, a: View, b: View) -> Result<View, OpsError> {
         let (sa, sb) = (a.shape(), b.shape());
         let (Some((_, rows)), Some(columns)) = (sa.extents().split_last(), sb.extents().last())

@@ -89,7 +89,8 @@ impl Ops<'_> {
     /// One step of Adam for a parameter, in place. `rate` is an f32 scalar or slot.
     ///
     /// # Errors
-    /// [`OpsError::View`] for tensors that do not broadcast to the parameter's shape, and for corrections of fewer than two elements.
+    /// [`OpsError::View`] for tensors that do not broadcast to the parameter's shape, and for corrections of fewer than two
+    /// elements.
     pub fn adam(
         &mut self,
         name: &str,

@@ -96,6 +96,48 @@ impl Reduced {
     }
 }
 
+/// The operands of matrix products of m × k by k × n elements, and of the work after them.
+pub(crate) struct Product {
+    batches: u64,
+    m: u64,
+    pub k: u64,
+    n: u64,
+    /// What a kernel reads, by the names that it has there.
+    pub words: [(&'static str, u64); 10],
+    /// The results, as the views behind the factors are seen from them.
+    pub results: Space,
+}
+
+impl Product {
+    /// `library` are the factors and the product.
+    pub fn new(views: &[View], library: &[View]) -> Self {
+        let (a, b) = (library[0].shape(), library[1].shape());
+        let (a, b) = (a.extents(), b.extents());
+        let batches = if a.len() == 3 { a[0] } else { 1 };
+        let (m, k, n) = (a[a.len() - 2], a[a.len() - 1], b[b.len() - 1]);
+        // From one batch, row and column to the next.
+        let steps = |view: &View| match *view.strides() {
+            [row, column] => [0, row, column],
+            [batch, row, column] => [batch, row, column],
+            _ => unreachable!("checked when the graph was built"),
+        };
+        let ([a0, a1, a2], [b0, b1, b2]) = (steps(&views[0]), steps(&views[1]));
+        let names = ["batches", "m", "n", "k", "a0", "a1", "a2", "b0", "b1", "b2"];
+        let values = [batches, m, n, k, a0, a1, a2, b0, b1, b2];
+        let words = std::array::from_fn(|word| (names[word], values[word]));
+        // Positions are at hand, so no axis is merged with another.
+        let seen: Vec<Vec<u64>> = views[2..].iter().map(strides).collect();
+        let results = Space::new(library[2].shape().extents(), &seen, true);
+        Self { batches, m, k, n, words, results }
+    }
+
+    /// How many tiles of so many rows and columns there are.
+    pub fn tiles(&self, size: u64) -> u64 {
+        let rows = self.batches.saturating_mul(self.m.div_ceil(size));
+        rows.saturating_mul(self.n.div_ceil(size))
+    }
+}
+
 /// The strides of a view, as the space takes them.
 pub(crate) fn strides(view: &View) -> Vec<u64> {
     view.strides().to_vec()

@@ -335,7 +335,7 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     let mut ops = Ops::new(&mut b);
     assert_eq!(
         ops.add("sum", x, y).unwrap_err().to_string(),
-        "sum: shape [4, 5] cannot become [4]"
+        "sum: shape [4, 5] cannot be broadcast to [4]"
     );
     let product = ops.matmul("product", x, x).unwrap_err().to_string();
     assert_eq!(product, "product: operand 1 has shape [4, 5], not [5, 5]");

@@ -13,16 +13,16 @@ const WIDTH: u64 = 64;
 
 kernel! {
     /// Mean of three neighbours.
-    fn blur(a: &[f32], b: &[f32], c: &[f32], y: out [f32]) |e| {
-        y = (a + b + c) * e.f32(1.0 / 3.0);
+    fn blur(a: &[f32], b: &[f32], c: &[f32], y: out [f32]) |_e| {
+        y = (a + b + c) * (1.0 / 3.0);
     }
     /// y ← x + amount (x - blurred), within 0 and 1
-    fn sharpen(amount: f32, x: &[f32], blurred: &[f32], y: out [f32]) |e| {
-        y = (x + amount * (x - blurred)).max(e.f32(0.0)).min(e.f32(1.0));
+    fn sharpen(amount: f32, x: &[f32], blurred: &[f32], y: out [f32]) |_e| {
+        y = (x + amount * (x - blurred)).max(0.0).min(1.0);
     }
     /// Luminance of linear colours (ITU-R BT.709).
-    fn mix(r: &[f32], g: &[f32], b: &[f32], y: out [f32]) |e| {
-        y = r * e.f32(0.2126) + g * e.f32(0.7152) + b * e.f32(0.0722);
+    fn mix(r: &[f32], g: &[f32], b: &[f32], y: out [f32]) |_e| {
+        y = 0.2126 * r + 0.7152 * g + 0.0722 * b;
     }
 }
 

@@ -29,8 +29,8 @@ kernel! {
     fn ratio(new: &[f32], old: &mut [f32], b: out [f32]) |_e| { b = new / old; old = new; }
     /// Whether to go on, and one try less.
     fn decide(norm: &[f32], left: &mut [u32], more: out [u32]) |e| {
-        left = left - e.constant(1u32);
-        more = norm.greater(e.f32(TOLERANCE)).select(left, e.constant(0u32));
+        left = left - 1;
+        more = norm.greater(e.f32(TOLERANCE)).select(left, 0);
     }
 }
 

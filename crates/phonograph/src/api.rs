@@ -20,6 +20,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+use std::borrow::Cow;
+
 use crate::context::ExecutionContext;
 use crate::graph::{LibraryKernel, Scalar};
 use crate::kernels::expr;
@@ -46,11 +48,30 @@ macro_rules! numbers {
 }
 numbers!(f32: 0.0 1.0, f64: 0.0 1.0, i32: 0 1, i64: 0 1, u32: 0 1, u8: 0 1);
 
+type Name = Cow<'static, str>;
+
+macro_rules! named {
+    ([$($generics:tt)*] $made:ty) => {
+        impl<$($generics)*> $made {
+            /// Names the tensor, as graphs, their files and their pictures then call it; of several with one name in a graph, all
+            /// but the first get a number.
+            pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+                self.name = name.into();
+                self
+            }
+        }
+    };
+}
+named!([T] Full<T>);
+named!([S] Dup<S>);
+named!([T] Upload<T>);
+
 /// A tensor that is made when the operation is executed; see [`full`].
 #[must_use = "operations do nothing until they are executed"]
 pub struct Full<T> {
     extents: Vec<u64>,
     value: T,
+    name: Name,
 }
 
 /// A new tensor of zeros.
@@ -66,7 +87,7 @@ pub fn ones<T: Number>(extents: impl AsRef<[u64]>) -> Full<T> {
 /// A new tensor of one value. In a captured graph the tensor is made once, and filled anew by every launch. Its execution refuses
 /// extents that are no shape: more than six, or too many elements.
 pub fn full<T: Number>(extents: impl AsRef<[u64]>, value: T) -> Full<T> {
-    Full { extents: extents.as_ref().to_vec(), value }
+    Full { extents: extents.as_ref().to_vec(), value, name: "full".into() }
 }
 
 crate::awaitable!([T: Number] Full<T>);
@@ -75,7 +96,7 @@ impl<T: Number> DeviceOp for Full<T> {
     type Output = Tensor<T>;
 
     unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<Tensor<T>> {
-        let tensor = cx.alloc::<T>("full", &self.extents)?;
+        let tensor = cx.alloc::<T>(&self.name, &self.extents)?;
         cx.record(|recorder| {
             let view = recorder.view(&Operand::window(&tensor));
             let constant = expr::constant(self.value.into());
@@ -88,11 +109,14 @@ impl<T: Number> DeviceOp for Full<T> {
 
 /// See [`dup`].
 #[must_use = "operations do nothing until they are executed"]
-pub struct Dup<S>(S);
+pub struct Dup<S> {
+    of: S,
+    name: Name,
+}
 
 /// A new tensor with the contents of another, dense.
 pub fn dup<S: Operand>(of: S) -> Dup<S> {
-    Dup(of)
+    Dup { of, name: "dup".into() }
 }
 
 crate::awaitable!([S: Operand] Dup<S>);
@@ -101,9 +125,9 @@ impl<S: Operand> DeviceOp for Dup<S> {
     type Output = Tensor<S::Element>;
 
     unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<Tensor<S::Element>> {
-        let shape = self.0.window().view().shape();
-        let tensor = cx.alloc::<S::Element>("dup", shape.extents())?;
-        copy(cx, "dup", &self.0.window(), &Operand::window(&tensor))?;
+        let shape = self.of.window().view().shape();
+        let tensor = cx.alloc::<S::Element>(&self.name, shape.extents())?;
+        copy(cx, "dup", &self.of.window(), &Operand::window(&tensor))?;
         Ok(tensor)
     }
 }
@@ -161,12 +185,14 @@ fn copy(cx: &ExecutionContext<'_>, name: &str, from: &Window, to: &Window) -> Re
 pub struct Upload<T> {
     data: Vec<T>,
     extents: Vec<u64>,
+    name: Name,
 }
 
 /// A new tensor with these contents. A captured graph owns them and writes them anew on every launch. Its execution refuses
 /// ([`Error::Operand`]) more or fewer elements than the extents have.
 pub fn upload<T: Element>(data: impl Into<Vec<T>>, extents: impl AsRef<[u64]>) -> Upload<T> {
-    Upload { data: data.into(), extents: extents.as_ref().to_vec() }
+    let extents = extents.as_ref().to_vec();
+    Upload { data: data.into(), extents, name: "upload".into() }
 }
 
 crate::awaitable!([T: Element] Upload<T>);
@@ -175,7 +201,7 @@ impl<T: Element> DeviceOp for Upload<T> {
     type Output = Tensor<T>;
 
     unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<Tensor<T>> {
-        let tensor = cx.alloc::<T>("upload", &self.extents)?;
+        let tensor = cx.alloc::<T>(&self.name, &self.extents)?;
         write(cx, "upload", self.data, &Operand::window(&tensor))?;
         Ok(tensor)
     }

@@ -1,6 +1,5 @@
 //! Graphs captured from operations.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::launch::GraphLaunch;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::plan::ExecutionPlan;
-use crate::recorder::{OpRecorder, Recorded};
+use crate::recorder::{Recorded, Recording};
 use crate::runtime::streams::{Graph, Slot};
 use crate::scope::Scope;
 
@@ -80,6 +79,7 @@ impl<T: Send> CapturedGraph<T> {
     /// # Errors
     /// [`NonReentrant`](crate::Error::NonReentrant) inside another capture, which goes on. The operation's own. Then what the
     /// graph, its plan, its instantiation or its upload say; after any of them nothing is left, and the stream is as it was.
+    #[track_caller]
     pub fn capture<O: DeviceOp<Output = T>>(stream: &Stream, op: O) -> Result<Self> {
         Self::record(stream, "capture", |cx, _| {
             // SAFETY: the lock is held; the output is kept for after a launch.
@@ -91,10 +91,12 @@ impl<T: Send> CapturedGraph<T> {
     ///
     /// # Errors
     /// As for [`capture`](Self::capture); the first are those that `body` gives, unchanged.
+    #[track_caller]
     pub fn scope(stream: &Stream, body: impl FnOnce(&Scope<'_>) -> Result<T>) -> Result<Self> {
         Self::record(stream, "scope", |_, scope| body(scope))
     }
 
+    #[track_caller]
     fn record(
         stream: &Stream,
         what: &'static str,
@@ -102,13 +104,11 @@ impl<T: Send> CapturedGraph<T> {
     ) -> Result<Self> {
         let lock = ExecutionLock::take(what)?;
         let run = stream.run();
-        let recorder = OpRecorder::new("captured");
-        let identity = recorder.identity.clone();
-        let recorder = RefCell::new(recorder);
-        let cx = ExecutionContext::recording(stream, &run, &recorder, &identity);
-        let output = body(&cx, &Scope::new(stream, &run, &recorder, &identity))?;
+        let recording = Recording::new("captured");
+        let cx = ExecutionContext::recording(stream, &run, &recording);
+        let output = body(&cx, &Scope::new(stream, &run, &recording))?;
         drop(lock);
-        let recorded = recorder.into_inner().finish()?;
+        let recorded = recording.into_recorder().finish()?;
         let plan = ExecutionPlan::build(&recorded.graph, stream.device().lanes() as usize)?;
         let schedule = plan.schedule().expect("a plan of a graph has a schedule");
         let graph = seal(&run, &recorded, schedule)?;
@@ -135,6 +135,7 @@ impl<T> CapturedGraph<T> {
     /// # Errors
     /// [`NonReentrant`](crate::Error::NonReentrant), and what the operation refuses. What fails later taints what it would have
     /// written, so that the launch that reads it fails and says why.
+    #[track_caller]
     pub fn update<O: GraphNode + DeviceOp<Output = ()>>(&self, op: O) -> Result<()> {
         future::enqueue_on(op, &self.stream, "update")
     }

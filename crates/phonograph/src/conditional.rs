@@ -24,9 +24,9 @@ pub struct Conditional<C, F> {
 /// use phonograph::prelude::*;
 ///
 /// kernel! {
-///     fn count_down(left: &mut [u32], sum: &mut [u32]) |e| {
+///     fn count_down(left: &mut [u32], sum: &mut [u32]) |_e| {
 ///         sum = sum + left;
-///         left = left - e.constant(1u32);
+///         left = left - 1;
 ///     }
 /// }
 /// let device = Device::cpu(1)?;
@@ -102,11 +102,13 @@ where
             let problem = format!("decides by one element, not by {:?}", window.view().shape());
             return Err(Error::operand(name, problem));
         }
-        cx.recording_of(|recorder, identity| {
-            let busy = || Error::NonReentrant { what: "a body inside a piece of recording" };
+        cx.recording_of(|recording| {
+            let recorder = &recording.recorder;
+            let busy =
+                || Error::NonReentrant { what: "a body inside a piece of recording", at: None };
             let depth = recorder.try_borrow_mut().map_err(|_| busy())?.enter();
             let mut open = Body { recorder, depth, open: true };
-            body(&Scope::new(cx.stream(), cx.handle(), recorder, identity), condition)?;
+            body(&Scope::new(cx.stream(), cx.handle(), recording), condition)?;
             open.open = false;
             drop(open);
             let mut recorder = recorder.borrow_mut();

@@ -1,12 +1,12 @@
 //! Where an operation executes: on a stream now, or into a recording.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::device::{Run, Stream};
 use crate::eager::Once;
 use crate::graph::{BufferId, DType, Schedule, View};
-use crate::recorder::{OpRecorder, Recorded};
+use crate::recorder::{OpRecorder, Recorded, Recording};
 use crate::runtime::streams::{Adopted, Graph};
 use crate::tensor::{Tensor, Window};
 use crate::{Element, Error, Result};
@@ -14,7 +14,7 @@ use crate::{Element, Error, Result};
 #[derive(Clone, Copy)]
 enum Mode<'a> {
     Eager,
-    Recording(&'a RefCell<OpRecorder>, &'a Arc<()>),
+    Recording(&'a Recording),
 }
 
 /// What [`DeviceOp::execute`](crate::DeviceOp::execute) is given. It stays on its thread.
@@ -33,14 +33,8 @@ impl<'a> ExecutionContext<'a> {
         Self { stream, run, mode: Mode::Eager, submitted: Cell::new(false) }
     }
 
-    pub(crate) fn recording(
-        stream: &'a Stream,
-        run: &'a Run,
-        recorder: &'a RefCell<OpRecorder>,
-        identity: &'a Arc<()>,
-    ) -> Self {
-        let mode = Mode::Recording(recorder, identity);
-        Self { stream, run, mode, submitted: Cell::new(false) }
+    pub(crate) fn recording(stream: &'a Stream, run: &'a Run, into: &'a Recording) -> Self {
+        Self { stream, run, mode: Mode::Recording(into), submitted: Cell::new(false) }
     }
 
     /// The stream.
@@ -57,7 +51,7 @@ impl<'a> ExecutionContext<'a> {
     pub(crate) fn identity(&self) -> Option<&Arc<()>> {
         match self.mode {
             Mode::Eager => None,
-            Mode::Recording(_, identity) => Some(identity),
+            Mode::Recording(recording) => Some(&recording.identity),
         }
     }
 
@@ -105,31 +99,27 @@ impl<'a> ExecutionContext<'a> {
     /// Those of `work`, after which a recording that has taken some of its nodes can no longer be sealed; nodes that make
     /// no graph; [`Error::Device`].
     pub fn record<R>(&self, work: impl FnOnce(&mut OpRecorder) -> Result<R>) -> Result<R> {
-        self.recording_of(|recorder, _| {
-            let mut recorder = recorder.try_borrow_mut();
+        self.recording_of(|recording| {
+            let mut recorder = recording.recorder.try_borrow_mut();
             match &mut recorder {
                 Ok(recorder) => recorder.piece(work),
                 // `work` has executed an operation with a context that it had brought along.
                 Err(_) => {
-                    Err(Error::NonReentrant { what: "recording inside a piece of recording" })
+                    let what = "recording inside a piece of recording";
+                    Err(Error::NonReentrant { what, at: None })
                 }
             }
         })
     }
 
     /// As [`record`](Self::record), for work that records bodies with operations of their own.
-    pub(crate) fn recording_of<R>(
-        &self,
-        work: impl FnOnce(&RefCell<OpRecorder>, &Arc<()>) -> Result<R>,
-    ) -> Result<R> {
+    pub(crate) fn recording_of<R>(&self, work: impl FnOnce(&Recording) -> Result<R>) -> Result<R> {
         match self.mode {
-            Mode::Recording(recorder, identity) => work(recorder, identity),
+            Mode::Recording(recording) => work(recording),
             Mode::Eager => {
-                let recorder = OpRecorder::new("eager");
-                let identity = recorder.identity.clone();
-                let recorder = RefCell::new(recorder);
-                let result = work(&recorder, &identity)?;
-                match recorder.into_inner().once()? {
+                let recording = Recording::once_only("eager");
+                let result = work(&recording)?;
+                match recording.into_recorder().once()? {
                     Once::Nothing => {}
                     Once::Operation(op) => self.run().submit(&op)?,
                     Once::Graph(recorded) => {

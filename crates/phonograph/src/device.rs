@@ -202,6 +202,7 @@ impl Stream {
     /// # Errors
     /// [`Error::NonReentrant`] inside a capture. What failed is told to whoever executed it, and by tensors that it would
     /// have written.
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
         ExecutionLock::check("Stream::sync")?;
         self.run().sync(Waiting::Attentive)
@@ -270,7 +271,7 @@ impl Run {
         match self.machine.sync(self.on, waiting)? {
             Synced::Done => Ok(()),
             // Executions own no window, so this is one of the runtime's that somebody opened for this very id.
-            Synced::Deferred => Err(Error::NonReentrant { what: "waiting in a window" }),
+            Synced::Deferred => Err(Error::NonReentrant { what: "waiting in a window", at: None }),
         }
     }
 

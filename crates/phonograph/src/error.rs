@@ -1,5 +1,6 @@
 //! What can go wrong between an operation and its result.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -17,11 +18,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The thread is inside a capture, a scope, or a closure of an operation that is being executed.
     #[error(
-        "{what} inside a capture, a scope or an operation that executes: this thread executes one thing at a time, so nothing was done"
+        "{what}{} inside a capture, a scope or an operation that executes: this thread executes one thing at a time, so nothing was done",
+        place(.at)
     )]
     NonReentrant {
         /// What was asked for.
         what: &'static str,
+        /// Where, if it was by a call of this crate from outside.
+        at: Option<&'static Location<'static>>,
     },
     /// No scheduling policy, or one that has no stream.
     #[error("no stream to run on: {why}")]
@@ -101,6 +105,10 @@ pub enum Error {
     /// An error of the caller's own.
     #[error(transparent)]
     Other(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+fn place(at: &Option<&'static Location<'static>>) -> String {
+    at.map_or_else(String::new, |at| format!(" (at {at})"))
 }
 
 impl Error {

@@ -7,6 +7,7 @@
 //! touches belongs to the stream's queue until it is done, and a completion that nobody waits for is forgotten.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -21,7 +22,7 @@ use crate::{Error, Result};
 
 enum State<O: DeviceOp> {
     /// To be executed on a stream of the policy, if there is one.
-    Ready(O, Option<Policy>),
+    Ready(O, Option<Policy>, &'static Location<'static>),
     Waiting(<O as DeviceOp>::Output, Ticket<Result<()>>),
     Over,
 }
@@ -35,12 +36,14 @@ impl<O: DeviceOp> Unpin for DeviceFuture<O> {}
 
 impl<O: DeviceOp> DeviceFuture<O> {
     /// To be scheduled by the policy that is in force on this thread now.
+    #[track_caller]
     pub fn new(op: O) -> Self {
-        Self(State::Ready(op, Policy::current()))
+        Self(State::Ready(op, Policy::current(), Location::caller()))
     }
 
+    #[track_caller]
     pub(crate) fn by(op: O, policy: Policy) -> Self {
-        Self(State::Ready(op, Some(policy)))
+        Self(State::Ready(op, Some(policy), Location::caller()))
     }
 }
 
@@ -50,10 +53,10 @@ impl<O: DeviceOp> Future for DeviceFuture<O> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut self.get_mut().0;
         if let State::Ready(..) = state {
-            let State::Ready(op, policy) = std::mem::replace(state, State::Over) else {
+            let State::Ready(op, policy, at) = std::mem::replace(state, State::Over) else {
                 unreachable!("it has just been looked at")
             };
-            match start(op, policy) {
+            match start(op, policy, at) {
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok((output, None)) => return Poll::Ready(Ok(output)),
                 Ok((output, Some(ticket))) => *state = State::Waiting(output, ticket),
@@ -73,7 +76,12 @@ impl<O: DeviceOp> Future for DeviceFuture<O> {
 type Started<O> = (<O as DeviceOp>::Output, Option<Ticket<Result<()>>>);
 
 /// Executes on a stream of the policy; the ticket is for when that is done.
-fn start<O: DeviceOp>(op: O, policy: Option<Policy>) -> Result<Started<O>> {
+fn start<O: DeviceOp>(
+    op: O,
+    policy: Option<Policy>,
+    at: &'static Location<'static>,
+) -> Result<Started<O>> {
+    ExecutionLock::check_at(".await", at)?;
     let lock = ExecutionLock::take(".await")?;
     let stream = policy.ok_or(Policy::NONE_ENTERED)?.stream()?;
     let (run, completions) = (stream.run(), stream.completions()?);
@@ -89,6 +97,7 @@ fn start<O: DeviceOp>(op: O, policy: Option<Policy>) -> Result<Started<O>> {
 }
 
 /// Executes on a stream and waits.
+#[track_caller]
 pub(crate) fn sync_on<O: DeviceOp>(
     op: O,
     stream: &Stream,
@@ -108,6 +117,7 @@ pub(crate) fn sync_on<O: DeviceOp>(
 }
 
 /// Executes on a stream without waiting; what fails shows in what it would have written.
+#[track_caller]
 pub(crate) fn enqueue_on<O: DeviceOp>(
     op: O,
     stream: &Stream,
@@ -115,10 +125,11 @@ pub(crate) fn enqueue_on<O: DeviceOp>(
 ) -> Result<<O as DeviceOp>::Output> {
     let policy = Policy::single(stream);
     ExecutionLock::check(what)?;
-    let (output, _forgotten) = start(op, Some(policy))?;
+    let (output, _forgotten) = start(op, Some(policy), Location::caller())?;
     Ok(output)
 }
 
+#[track_caller]
 pub(crate) fn sync<O: DeviceOp>(op: O) -> Result<<O as DeviceOp>::Output> {
     ExecutionLock::check(".sync()")?;
     let policy = Policy::current().ok_or::<Error>(Policy::NONE_ENTERED)?;

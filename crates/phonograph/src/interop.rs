@@ -14,7 +14,7 @@
 //! use phonograph::cuda::cudarc::driver::{CudaContext, result};
 //! use phonograph::prelude::*;
 //!
-//! kernel! { fn double(y: &mut [f32]) |e| { y = y * e.f32(2.0); } }
+//! kernel! { fn double(y: &mut [f32]) |_e| { y = 2.0 * y; } }
 //!
 //! let device = Device::cuda(0)?;
 //! let stream = device.stream(0);
@@ -89,6 +89,7 @@ impl Stream {
     /// # Safety
     /// The handle is that of a stream of the device's primary context that lives and does not capture. Until
     /// [`take_back`](Self::take_back) nothing is executed that writes these tensors, or reads what is written there.
+    #[track_caller]
     pub unsafe fn lend(&self, tensors: impl Operands, to: CUstream) -> Result<()> {
         ExecutionLock::check("Stream::lend")?;
         let device = shared(self.device(), "lending to a raw stream")?;
@@ -106,6 +107,7 @@ impl Stream {
     ///
     /// # Safety
     /// As for [`lend`](Self::lend), up to here.
+    #[track_caller]
     pub unsafe fn take_back(&self, tensors: impl Operands, from: CUstream) -> Result<()> {
         ExecutionLock::check("Stream::take_back")?;
         let device = shared(self.device(), "taking back from a raw stream")?;
@@ -197,6 +199,7 @@ impl<T> CapturedGraph<T> {
     ///
     /// # Safety
     /// The handle is that of a stream of the device's primary context that lives and does not capture.
+    #[track_caller]
     pub unsafe fn launch_on_raw(&self, by: &Stream, stream: CUstream) -> Result<()> {
         // SAFETY: the caller's promise; no tensors are lent.
         unsafe {

@@ -33,6 +33,7 @@ pub trait Issue {
     ///
     /// # Errors
     /// As for [`sync_on`](DeviceOp::sync_on) and [`record`](Scope::record).
+    #[track_caller]
     fn issue<O: GraphNode>(&self, op: O) -> Result<<O as DeviceOp>::Output>;
 }
 

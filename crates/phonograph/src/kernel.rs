@@ -36,7 +36,10 @@ impl<I: Send, O: Send> DeviceOp for KernelCall<I, O> {
         let shape = self.writes.first().map(|window| window.view().shape());
         let other = self.writes.iter().find(|window| Some(window.view().shape()) != shape);
         if let (Some(other), Some(shape)) = (other, shape) {
-            let problem = format!("writes tensors of {shape:?} and {:?}", other.view().shape());
+            let problem = format!(
+                "writes tensors of {shape:?} and {:?}; a kernel writes tensors of one shape, so make it two",
+                other.view().shape()
+            );
             return Err(Error::operand(self.name, problem));
         }
         cx.record(|recorder| {
@@ -61,8 +64,8 @@ unsafe impl<I: Send, O: Send> GraphNode for KernelCall<I, O> {}
 /// a value. Arguments are tensors, views, or references to them, as [`Operand`](crate::Operand) says. The operation gives
 /// back what it writes: one operand by itself, several as a tuple.
 ///
-/// The body assigns to every tensor that is written, with the operators of [`Value`](crate::graph::Value); the name between
-/// the bars is the [`ExprBuilder`](crate::graph::ExprBuilder), for constants and positions.
+/// The body assigns to every tensor that is written, with numbers and the operators of [`Value`](crate::graph::Value); the name between
+/// the bars is the [`ExprBuilder`](crate::graph::ExprBuilder), for positions and random numbers.
 ///
 /// ```
 /// use phonograph::prelude::*;
@@ -96,7 +99,7 @@ unsafe impl<I: Send, O: Send> GraphNode for KernelCall<I, O> {}
 /// ```
 #[macro_export]
 macro_rules! kernel {
-    ($($(#[$meta:meta])* $vis:vis fn $name:ident ( $($params:tt)* ) | $e:ident | { $($out:ident = $value:expr;)+ })+) => {$(
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident ( $($params:tt)* ) | $e:ident | { $($out:ident = $value:expr);+ $(;)? })+) => {$(
         $crate::__kernel!(@parse [$(#[$meta])* $vis fn $name |$e| $($out = $value;)+]
             [] [] [] [] [] [] $($params)*);
     )+};

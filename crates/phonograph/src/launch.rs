@@ -76,6 +76,7 @@ impl GraphLaunch {
     ///
     /// # Errors
     /// [`NonReentrant`](crate::Error::NonReentrant) inside a capture, what the program says, and what its nodes say.
+    #[track_caller]
     pub fn audit(
         self,
         stream: &Stream,

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use crate::{Error, Result};
 
@@ -22,14 +23,21 @@ pub(crate) struct ExecutionLock {
 
 impl ExecutionLock {
     /// Takes the lock for `what`, or says that it is held.
+    #[track_caller]
     pub fn take(what: &'static str) -> Result<Self> {
         Self::check(what)?;
         Ok(Self::set(true))
     }
 
     /// Whether `what` may be done now.
+    #[track_caller]
     pub fn check(what: &'static str) -> Result<()> {
-        if HELD.get() { Err(Error::NonReentrant { what }) } else { Ok(()) }
+        Self::check_at(what, Location::caller())
+    }
+
+    /// As `check`, for what was asked for there.
+    pub fn check_at(what: &'static str, at: &'static Location<'static>) -> Result<()> {
+        if HELD.get() { Err(Error::NonReentrant { what, at: Some(at) }) } else { Ok(()) }
     }
 
     /// Holds the lock whoever else does: around host functions, which a launch calls wherever it runs.

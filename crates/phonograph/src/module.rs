@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 /// ```
 /// use phonograph::prelude::*;
 ///
-/// kernel! { fn double(x: &[f32], y: out [f32]) |e| { y = x * e.f32(2.0); } }
+/// kernel! { fn double(x: &[f32], y: out [f32]) |_e| { y = 2.0 * x; } }
 ///
 /// /// Doubles batches of a fixed size, through a graph.
 /// struct Doubler { input: Tensor<f32>, graph: CapturedGraph<()>, output: Tensor<f32> }

@@ -4,10 +4,11 @@
 //! of the device each declared buffer stands for. Edges are left to the builder, which infers them from regions in the order
 //! of recording; only what names no memory at all (a host function without operands) is ordered here, as a barrier.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::graph::{
     Access, Arg, BufferId, BufferRole, ComputeGraph, GraphBuilder, KernelRef, NodeId, NodeKind,
@@ -42,12 +43,36 @@ pub struct OpRecorder {
     buffers: Vec<(BufferId, Buffer)>,
     slots: Vec<(SlotId, Slot)>,
     /// Names of slots.
-    names: FxHashSet<String>,
+    names: Names,
+    /// Names of buffers; none where nobody will read them.
+    buffer_names: Option<Names>,
     registry: Registry,
     /// The first error of an operation that had been recorded in part.
     doomed: Option<Error>,
+}
+
+/// A recording that is open.
+pub(crate) struct Recording {
+    pub recorder: RefCell<OpRecorder>,
     /// Tells this recording from every other while it lives.
-    pub(crate) identity: Arc<()>,
+    pub identity: Arc<()>,
+}
+
+impl Recording {
+    /// Of a graph that is kept and looked at.
+    pub fn new(name: &str) -> Self {
+        Self { recorder: RefCell::new(OpRecorder::new(name)), identity: Arc::default() }
+    }
+
+    /// Of what is executed once.
+    pub fn once_only(name: &str) -> Self {
+        Self { recorder: RefCell::new(OpRecorder::once_only(name)), identity: Arc::default() }
+    }
+
+    /// Closes it.
+    pub fn into_recorder(self) -> OpRecorder {
+        self.recorder.into_inner()
+    }
 }
 
 /// What a recording leaves.
@@ -59,17 +84,38 @@ pub(crate) struct Recorded {
     pub registry: Registry,
 }
 
+/// Names that are given once each: one that is taken gets a number behind it.
+#[derive(Default)]
+struct Names(FxHashMap<String, u64>);
+
+impl Names {
+    fn own(&mut self, name: &str) -> String {
+        let mut own = name.to_owned();
+        while self.0.contains_key(&own) {
+            let given = self.0.entry(name.to_owned()).or_default();
+            *given += 1;
+            own = format!("{name} ({given})");
+        }
+        self.0.insert(own.clone(), 1);
+        own
+    }
+}
+
 impl OpRecorder {
-    pub(crate) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
+        Self { buffer_names: Some(Names::default()), ..Self::once_only(name) }
+    }
+
+    fn once_only(name: &str) -> Self {
         let root = Level { builder: GraphBuilder::new().named(name), ..Level::default() };
         Self {
             levels: vec![root],
             buffers: Vec::new(),
             slots: Vec::new(),
-            names: FxHashSet::default(),
+            names: Names::default(),
+            buffer_names: None,
             registry: Registry::new(),
             doomed: None,
-            identity: Arc::new(()),
         }
     }
 
@@ -96,8 +142,9 @@ impl OpRecorder {
                 Place::Device => Space::Device(0),
                 Place::Host => HOST,
             };
-            let id =
-                root.builder.declare(external(window.buffer.name(), window.buffer.bytes(), space));
+            let own = self.buffer_names.as_mut().map(|names| names.own(window.buffer.name()));
+            let name = own.as_deref().unwrap_or(window.buffer.name());
+            let id = root.builder.declare(external(name, window.buffer.bytes(), space));
             self.buffers.push((id, window.buffer.clone()));
             id
         });
@@ -127,12 +174,7 @@ impl OpRecorder {
         let root = &mut self.levels[0];
         let mut id = *root.slots.entry(key).or_insert_with(|| {
             // Slots of a graph have names of their own; those of handles may be the same.
-            let numbered = (2u64..).map(|number| format!("{} ({number})", slot.name()));
-            let mut names = std::iter::once(slot.name().to_owned()).chain(numbered);
-            let free = names.find(|name| !self.names.contains(name));
-            let name = free.expect("there are more numbers than names");
-            let id = root.builder.slot(&name, slot.default_value());
-            self.names.insert(name);
+            let id = root.builder.slot(&self.names.own(slot.name()), slot.default_value());
             self.slots.push((id, slot.clone()));
             id
         });

@@ -37,22 +37,31 @@ pub struct Options {
     pub caps: Vec<u32>,
     /// How long better layouts than the planned ones are searched for.
     pub search: Duration,
-    /// The first of the blocks at whose contents nobody looks after a replay; they may be filled with zeros, and nodes may
-    /// get copies of their own. Which blocks follow one another is the caller's to choose.
-    pub scratch_from: usize,
+    /// What is known of the blocks, by place in [`Watch::blocks`]; of those without a row, nothing.
+    pub blocks: Vec<Known>,
     /// Nodes that keep their place among all others, and are run on nothing but what captured order gives them: such as
     /// wait for what they find in memory. By number in [`Watch::imported`], which is how errors name them.
     pub excluded: Vec<NodeId>,
 }
 
 impl Default for Options {
-    /// The default limits, 20 inputs, caps of 2 to 6, 8 and 16, a search of 2 s, no scratch memory, none excluded.
+    /// The default limits, 20 inputs, caps of 2 to 6, 8 and 16, a search of 2 s, nothing known of blocks, none excluded.
     fn default() -> Self {
         let caps = vec![2, 3, 4, 5, 6, 8, 16];
         let search = Duration::from_secs(2);
-        let (limits, excluded) = (Limits::default(), Vec::new());
-        Self { limits, inputs: 20, caps, search, scratch_from: usize::MAX, excluded }
+        let limits = Limits::default();
+        Self { limits, inputs: 20, caps, search, blocks: Vec::new(), excluded: Vec::new() }
     }
+}
+
+/// What is known of a block, beside what watching it shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Known {
+    /// Nobody looks at what it holds after a replay: it may be filled with zeros, and nodes may get copies of their own.
+    pub scratch: bool,
+    /// Nobody has written it yet, so that nothing can depend on what it holds: it may be filled with anything before the first
+    /// replay, which shows what writes zeros there.
+    pub fresh: bool,
 }
 
 /// Why nothing was recovered. The graph is as it was.
@@ -160,14 +169,15 @@ pub fn recover(
     let captured_depth = depth(watch.imported().graph());
     // Before nodes are diverted.
     let before = watch.arrange(&order, &captured)?;
-    let scratch = options.scratch_from.min(watch.blocks().len())..watch.blocks().len();
+    let mut known = options.blocks.clone();
+    known.resize(watch.blocks().len(), Known::default());
     let named = order
         .iter()
         .map(|&node| watch.named(node))
         .map(|named| named.into_iter().map(|(at, offset)| (BlockId(at as u32), offset)).collect())
         .collect();
     let excluded = options.excluded.iter().copied().collect();
-    let mut bench = Watched { watch, order, give, scratch, named, excluded };
+    let mut bench = Watched { watch, order, give, known, named, excluded };
     let recovered = phonograph_plan::recover::recover(&mut bench, options.limits, progress)?;
     let sizes: Vec<u64> = bench.watch.blocks().iter().map(|block| block.bytes).collect();
     let graph = told::told(bench.watch.imported().graph(), &bench.order, &recovered, &sizes)?;
@@ -197,12 +207,16 @@ pub fn recover(
     Ok(report)
 }
 
+/// What memory is spoiled with: 1.23 as a number of any length that floats have, so that it looks like one.
+const SPOILED: u32 = 0x3f9d_3f9d;
+
 /// A watched graph as a subject: its nodes in captured order.
 struct Watched<'a> {
     watch: &'a mut Watch,
     order: Vec<NodeId>,
     give: &'a mut dyn FnMut(u32) -> Result<(), String>,
-    scratch: Range<usize>,
+    /// By block.
+    known: Vec<Known>,
     /// By node: what its parameters seem to name.
     named: Vec<Vec<(BlockId, u64)>>,
     excluded: BTreeSet<NodeId>,
@@ -245,14 +259,19 @@ impl Subject for Watched<'_> {
     }
 
     fn is_scratch(&self, block: BlockId) -> bool {
-        self.scratch.contains(&place(block))
+        self.known.get(place(block)).is_some_and(|known| known.scratch)
+    }
+
+    fn is_fresh(&self, block: BlockId) -> bool {
+        self.known.get(place(block)).is_some_and(|known| known.fresh)
     }
 
     fn cut(&mut self, borders: &[(BlockId, u64)]) {
         let borders: Vec<_> = borders.iter().map(|&(block, at)| (place(block), at)).collect();
         // New numbers for what lies behind.
         let new = |block: usize| block + borders.iter().filter(|(cut, _)| *cut < block).count();
-        self.scratch = new(self.scratch.start)..new(self.scratch.end);
+        let pieces = |(block, known): (usize, &Known)| vec![*known; new(block + 1) - new(block)];
+        self.known = self.known.iter().enumerate().flat_map(pieces).collect();
         for named in &mut self.named {
             let all = named.iter().flat_map(|&(block, offset)| {
                 let pieces = new(place(block))..new(place(block) + 1);
@@ -277,13 +296,29 @@ impl Subject for Watched<'_> {
         Ok(self.watch.save(&blocks)?)
     }
 
+    fn save_changes(
+        &mut self,
+        changes: &[(&Change, &Saved)],
+    ) -> Result<Vec<(Saved, u64)>, RecoverError> {
+        let changes: Vec<(usize, Range<u64>, &Saved)> = changes
+            .iter()
+            .map(|&(change, before)| (place(change.block), change.bytes.clone(), before))
+            .collect();
+        Ok(self.watch.save_changes(&changes)?)
+    }
+
     fn restore(&mut self, copies: &[(BlockId, &Saved)]) -> Result<(), RecoverError> {
         Ok(self.watch.restore(&places(copies))?)
     }
 
+    fn spoil(&mut self, blocks: &[BlockId]) -> Result<(), RecoverError> {
+        let blocks: Vec<usize> = blocks.iter().map(|&block| place(block)).collect();
+        Ok(self.watch.fill(&blocks, SPOILED)?)
+    }
+
     fn clear(&mut self, blocks: &[BlockId]) -> Result<(), RecoverError> {
         let blocks: Vec<usize> = blocks.iter().map(|&block| place(block)).collect();
-        Ok(self.watch.clear(&blocks)?)
+        Ok(self.watch.fill(&blocks, 0)?)
     }
 
     fn changed(&mut self, expected: &[(BlockId, &Saved)]) -> Result<Vec<Change>, RecoverError> {

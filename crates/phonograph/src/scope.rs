@@ -1,14 +1,12 @@
 //! Recording operation by operation.
 
-use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::Result;
 use crate::context::ExecutionContext;
 use crate::device::{Run, Stream};
 use crate::op::{DeviceOp, GraphNode};
-use crate::recorder::OpRecorder;
+use crate::recorder::Recording;
 
 /// Where operations are recorded one by one: what [`CapturedGraph::scope`](crate::CapturedGraph::scope) and the bodies of
 /// conditionals are given.
@@ -45,8 +43,7 @@ use crate::recorder::OpRecorder;
 pub struct Scope<'s> {
     stream: &'s Stream,
     run: &'s Run,
-    recorder: &'s RefCell<OpRecorder>,
-    identity: &'s Arc<()>,
+    into: &'s Recording,
     /// Neither `Send` nor `Sync`, and of no other lifetime.
     _here: PhantomData<(*const (), Exactly<'s>)>,
 }
@@ -55,13 +52,8 @@ pub struct Scope<'s> {
 type Exactly<'s> = fn(&'s ()) -> &'s ();
 
 impl<'s> Scope<'s> {
-    pub(crate) fn new(
-        stream: &'s Stream,
-        run: &'s Run,
-        recorder: &'s RefCell<OpRecorder>,
-        identity: &'s Arc<()>,
-    ) -> Self {
-        Self { stream, run, recorder, identity, _here: PhantomData }
+    pub(crate) fn new(stream: &'s Stream, run: &'s Run, into: &'s Recording) -> Self {
+        Self { stream, run, into, _here: PhantomData }
     }
 
     /// The stream of the capture.
@@ -74,7 +66,7 @@ impl<'s> Scope<'s> {
     /// # Errors
     /// Those of the operation. If it had been recorded in part, the graph cannot be sealed any more.
     pub fn record<O: GraphNode>(&self, op: O) -> Result<<O as DeviceOp>::Output> {
-        let cx = ExecutionContext::recording(self.stream, self.run, self.recorder, self.identity);
+        let cx = ExecutionContext::recording(self.stream, self.run, self.into);
         // SAFETY: the lock is held, by whoever has made this scope, which does not leave the thread. The output is a handle; why
         // nobody takes it for more is said above.
         unsafe { op.execute(&cx) }

@@ -133,6 +133,7 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::NonReentrant`] inside a capture; [`Error::Device`] where something failed that would have written them.
+    #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<T>> {
         self.view().to_vec()
     }
@@ -202,6 +203,7 @@ macro_rules! windows {
             /// # Errors
             /// [`Error::NonReentrant`] inside a capture; [`Error::Operand`] for elements that are not dense;
             /// [`Error::Device`].
+            #[track_caller]
             pub fn to_vec(&self) -> Result<Vec<T>> {
                 read(&self.window)
             }
@@ -247,6 +249,7 @@ impl<T: Element> Tensor<T> {
 }
 
 /// Reads a dense window.
+#[track_caller]
 fn read<T: Element>(window: &Window) -> Result<Vec<T>> {
     ExecutionLock::check("reading a tensor")?;
     if !window.view.is_contiguous() {

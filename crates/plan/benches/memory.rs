@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p phonograph-plan --bench memory [-- FILE.csv …]`. Seconds are the least of five runs, until the peak met its
 //! target: the lower bound or, where that is not met in time, the capacity that the file's name ends with (`NAME.CAPACITY.csv`).
-//! They are the processor's, or by the clock where that is less (the processor's are counted in steps of milliseconds). MiniMalloc's
-//! instances A to K (<https://github.com/google/minimalloc>, `benchmarks/challenging`) have the seconds that its authors
-//! published beside them, and no more time than that; others have 2 s.
+//! They are the processor's, or by the clock where that is less (the processor's are counted in steps of milliseconds).
+//! MiniMalloc's instances A to K (<https://github.com/google/minimalloc>, `benchmarks/challenging`) have the seconds that
+//! its authors published beside them, and no more time than that; others have 2 s.
 
 use std::path::Path;
 use std::time::Instant;

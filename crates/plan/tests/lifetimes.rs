@@ -154,8 +154,8 @@ fn what_was_cut_from_a_rectangle_is_placed_in_it_again() {
     .budget_ms(1000);
 }
 
-/// One of the instances that the authors of MiniMalloc publish (<https://github.com/google/minimalloc>, `benchmarks/challenging`),
-/// in the folder that `PHONOGRAPH_MINIMALLOC` names.
+/// One of the instances that the authors of MiniMalloc publish (<https://github.com/google/minimalloc>,
+/// `benchmarks/challenging`), in the folder that `PHONOGRAPH_MINIMALLOC` names.
 fn instance(name: &str) -> Option<Lifetimes> {
     let Some(folder) = std::env::var_os("PHONOGRAPH_MINIMALLOC") else {
         println!("skipped: PHONOGRAPH_MINIMALLOC names no folder with MiniMalloc's instances");

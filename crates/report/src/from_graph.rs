@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use phonograph_graph as ir;
 use phonograph_graph::{
     Access, Arg, BufferRole, ComputeGraph, Condition, Dim3, EdgeData, Effects, KernelConfig,
-    KernelRef, NodeId, NodeKind, Pitched, Region, Schedule, Step, Target,
+    KernelNode, KernelRef, NodeId, NodeKind, Pitched, Region, Schedule, Step, Target,
 };
 
 use crate::picture::{
@@ -212,39 +212,7 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         drawn = drawn.fact("recorded on", stream.to_string());
     }
     match &node.kind {
-        NodeKind::Kernel(kernel) => {
-            let named = matches!(kernel.kernel, KernelRef::Named(_));
-            // The launch of a generated kernel is the backend's choice; its shape says more.
-            let line = match kernel.args.iter().rev().find_map(Arg::view) {
-                Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
-                _ => launch(&kernel.config),
-            };
-            drawn = drawn.line(line);
-            // A kernel by name is called as its node is, and its line is its launch.
-            let called = ir::display_name(kernel.kernel.name());
-            if called != drawn.label {
-                drawn = drawn.fact("kernel", called);
-            }
-            if !named {
-                drawn = drawn.fact("launch", launch(&kernel.config));
-            }
-            let config = &kernel.config;
-            if config.cluster != (1, 1, 1) {
-                drawn = drawn.fact("cluster", format!("{:?}", config.cluster));
-            }
-            if config.cooperative {
-                drawn = drawn.fact("cooperative", "yes");
-            }
-            if config.priority != 0 {
-                drawn = drawn.fact("priority", config.priority.to_string());
-            }
-            for (index, arg) in kernel.args.iter().enumerate() {
-                drawn = drawn.fact(format!("argument {index}"), argument(graph, arg));
-            }
-            if kernel.fusible {
-                drawn = drawn.fact("fusible", "yes");
-            }
-        }
+        NodeKind::Kernel(kernel) => drawn = describe_kernel(graph, kernel, drawn),
         NodeKind::Memcpy(copy) => {
             drawn = drawn.line(format!("{} {}", copy.dir, bytes(copy.extent.bytes())));
             drawn = drawn.fact("extent", extent(copy.extent));
@@ -287,6 +255,39 @@ fn describe(graph: &ComputeGraph, id: NodeId) -> Node {
         std::borrow::Cow::Owned(_) => drawn.fact("symbol", &*node.name),
         std::borrow::Cow::Borrowed(_) => drawn,
     }
+}
+
+fn describe_kernel(graph: &ComputeGraph, kernel: &KernelNode, mut drawn: Node) -> Node {
+    let (config, named) = (&kernel.config, matches!(kernel.kernel, KernelRef::Named(_)));
+    // The launch of a generated kernel is the backend's choice; its shape says more.
+    drawn = drawn.line(match kernel.args.iter().rev().find_map(Arg::view) {
+        Some(view) if !named => format!("{} {:?}", kernel.kernel.name(), view.shape()),
+        _ => launch(config),
+    });
+    // A kernel by name is called as its node is, and its line is its launch.
+    let called = ir::display_name(kernel.kernel.name());
+    if called != drawn.label {
+        drawn = drawn.fact("kernel", called);
+    }
+    if !named {
+        drawn = drawn.fact("launch", launch(config));
+    }
+    if config.cluster != (1, 1, 1) {
+        drawn = drawn.fact("cluster", format!("{:?}", config.cluster));
+    }
+    if config.cooperative {
+        drawn = drawn.fact("cooperative", "yes");
+    }
+    if config.priority != 0 {
+        drawn = drawn.fact("priority", config.priority.to_string());
+    }
+    for (index, arg) in kernel.args.iter().enumerate() {
+        drawn = drawn.fact(format!("argument {index}"), argument(graph, arg));
+    }
+    if kernel.fusible {
+        drawn = drawn.fact("fusible", "yes");
+    }
+    drawn
 }
 
 /// How many blocks of how many threads, and what they share.

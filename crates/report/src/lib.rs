@@ -1,7 +1,24 @@
 //! Pictures of graphs and timelines: the one place of the project where anything is laid out or drawn.
 //!
-//! In: a neutral [`Picture`](picture::Picture), which [`picture_of`] makes of a graph. Out: text. Everything here is a pure function: no files, no clock, no
-//! threads, and the same input gives the same bytes. Text from outside is escaped, shortened and capped.
+//! In: a neutral [`Picture`](picture::Picture), which [`picture_of`] makes of a graph. Out: text. Everything here is a pure
+//! function: no files, no clock, no threads, and the same input gives the same bytes. Text from outside is escaped,
+//! shortened and capped.
+//!
+//! ```
+//! use phonograph_report::terminal::{WIDTH, terminal};
+//! use phonograph_report::{Marks, picture_of, svg};
+//!
+//! let mut b = phonograph_graph::GraphBuilder::new();
+//! let first = b.add_kernel("scale", 4, 256, 0).finish();
+//! let second = b.add_barrier("done");
+//! b.dep(first, second);
+//! let picture = picture_of(&b.build()?, "two nodes", None, &mut |_| Marks::default());
+//! assert!(svg(&picture)?.starts_with("<svg"));
+//! print!("{}", terminal(&picture, WIDTH)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`html`] makes a page, [`perfetto`] a trace, [`plan_svg`] the drawing of a plan; the command `phonograph show` writes all of them.
 #![forbid(unsafe_code)]
 
 mod boxes;

@@ -217,33 +217,10 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
         dividers.push(y - LANE_GAP / 2.0);
     }
 
-    let mut out = String::new();
-    let step = step(length);
-    let axis = match timeline.unit {
-        Unit::Nanoseconds => "time",
-        Unit::Steps => "step",
-    };
-    text(&mut out, "s", 0.0, AXIS - 10.0, axis);
-    // An axis of one nanosecond or so has few ticks; none beyond the end is drawn.
-    for k in 0..=length / step {
-        let x = NAMES + (k * step) as f64 * scale;
-        out.push_str(&format!(
-            "<path class=\"grid\" d=\"M{0} {1}V{2}\"/>",
-            num(x),
-            num(AXIS - 6.0),
-            num(y)
-        ));
-        if range.is_some() {
-            let label = time(k * step, step, timeline.unit);
-            text(&mut out, "s", x + 3.0, AXIS - 10.0, &label);
-        }
-    }
+    let mut out = grid(length, range.is_some(), timeline.unit, y);
     for line in dividers {
-        out.push_str(&format!(
-            "<path class=\"grid\" d=\"M0 {}H{}\"/>",
-            num(line),
-            num(NAMES + PLOT)
-        ));
+        let (at, end) = (num(line), num(NAMES + PLOT));
+        out.push_str(&format!("<path class=\"grid\" d=\"M0 {at}H{end}\"/>"));
     }
     out.push_str(&body);
     let mut notes = Vec::new();
@@ -271,6 +248,27 @@ pub(crate) fn draw(timeline: &Timeline, used: &mut Used) -> Result<Fragment, Tim
             height: y + 4.0,
         },
     })
+}
+
+/// The axis above rows that end at `bottom`: what it counts, and a line for each tick, named where something runs.
+fn grid(length: u64, named: bool, unit: Unit, bottom: f64) -> String {
+    let mut out = String::new();
+    let (scale, step) = (PLOT / length as f64, step(length));
+    let axis = match unit {
+        Unit::Nanoseconds => "time",
+        Unit::Steps => "step",
+    };
+    text(&mut out, "s", 0.0, AXIS - 10.0, axis);
+    // An axis of one nanosecond or so has few ticks; none beyond the end is drawn.
+    for k in 0..=length / step {
+        let x = NAMES + (k * step) as f64 * scale;
+        let (at, top, bottom) = (num(x), num(AXIS - 6.0), num(bottom));
+        out.push_str(&format!("<path class=\"grid\" d=\"M{at} {top}V{bottom}\"/>"));
+        if named {
+            text(&mut out, "s", x + 3.0, AXIS - 10.0, &time(k * step, step, unit));
+        }
+    }
+    out
 }
 
 /// What is drawn of a row: its spans, where it is crowded those of one class in the same pixel as one.

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use phonograph_graph::{
-    Buffer, BufferId, BufferRole, ComputeGraph, DType, NodeId, Race, Scalar, Schedule, SlotId,
-    Violation, check, races,
+    Buffer, BufferId, BufferRole, ComputeGraph, DType, NodeId, NodeKind, Race, Scalar, Schedule,
+    SlotId, Violation, check, races,
 };
 use rustc_hash::FxHashMap;
 use thiserror::Error;
@@ -232,6 +232,11 @@ pub enum SetError {
     /// A node of a kind that cannot be disabled.
     #[error("{0} cannot be disabled; only kernels, copies and fills can")]
     NotDisableable(NodeId),
+}
+
+/// Whether a node can be disabled between replays: kernels, copies and fills, as with a driver's graphs.
+pub fn can_be_disabled(kind: &NodeKind) -> bool {
+    matches!(kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_))
 }
 
 /// That a scalar slot, which has a value of its type, can have another.

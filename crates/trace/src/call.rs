@@ -1,6 +1,7 @@
 //! A driver call: which function, on what, from which thread; with its result and its place in a source when they are known.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -107,8 +108,8 @@ impl Flags {
 /// What a piece of work is called, and which memory it reads and writes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Work {
-    /// The name of the kernel or callback; empty if it has none.
-    pub name: String,
+    /// The name of the kernel or callback; empty if it has none. Calls of the same kernel share it.
+    pub name: Arc<str>,
     /// Memory that is read, in the order given.
     pub reads: Vec<MemoryId>,
     /// Memory that is written, in the order given.

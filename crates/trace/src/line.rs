@@ -284,7 +284,7 @@ impl<'a> Line<'a> {
         let mut work = Work::default();
         let ends = |word: &str| matches!(word, "reads" | "writes" | "as");
         if named && self.peek().is_some_and(|word| !ends(word)) {
-            work.name = self.take_name("a name")?.to_owned();
+            work.name = self.take_name("a name")?.into();
         }
         while let Some(keyword) = self.peek() {
             if keyword != "reads" && keyword != "writes" {

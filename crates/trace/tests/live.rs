@@ -190,3 +190,47 @@ fn broken_files_are_errors_with_their_place() {
     let undefined = LiveError::Undefined { at: 1, what: "text", id: 2 };
     assert_eq!(undefined.to_string(), "byte 1 of the trace: text 2 is not defined");
 }
+
+/// A trace of a few bytes a launch, whose kernel has a name of 64 KiB, would else be a million times as long in memory.
+#[test]
+fn launches_of_a_kernel_share_its_name() {
+    let mut file = header().to_vec();
+    Record::Function { id: 0, name: "cuLaunchKernel" }.write(&mut file);
+    Record::Thread { id: 0, tid: 1, main: true, name: "main" }.write(&mut file);
+    Record::Context { id: 0, device: Some(0) }.write(&mut file);
+    Record::Text { id: 0, text: &"k".repeat(MAX_TEXT) }.write(&mut file);
+    let mut operands = Operands::default();
+    operands.set(Operand::Stream, 5);
+    operands.set(Operand::Name, 0);
+    let launch = RawCall {
+        function: 0,
+        result: 0,
+        thread: 0,
+        context: 0,
+        python: None,
+        native: None,
+        ranges: None,
+        operands,
+    };
+    (0..2).for_each(|_| Record::Call(launch).write(&mut file));
+    let trace = Trace::read(&file).unwrap();
+    let names = trace.script.calls.iter().map(|call| call.work.as_ref().unwrap().name.as_ptr());
+    let names: Vec<*const u8> = names.collect();
+    assert_eq!(names[0], names[1]);
+}
+
+/// However many functions there are: with a search of all for each, this takes minutes.
+#[test]
+fn calls_that_are_only_counted_are_added_up_by_function() {
+    const FUNCTIONS: u32 = 100_000;
+    let mut file = header().to_vec();
+    for id in 0..FUNCTIONS {
+        Record::Function { id, name: &format!("cuNothingKnown{id:06}") }.write(&mut file);
+    }
+    for function in (0..FUNCTIONS).chain(0..FUNCTIONS) {
+        Record::PassedOver { function, calls: u64::from(function) }.write(&mut file);
+    }
+    let passed = Trace::read(&file).unwrap().passed_over;
+    let expected = (0..FUNCTIONS).map(|id| (format!("cuNothingKnown{id:06}"), 2 * u64::from(id)));
+    assert!(passed.into_iter().eq(expected));
+}

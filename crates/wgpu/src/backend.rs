@@ -1,9 +1,10 @@
 //! A device that many callers share, on wgpu: software graphs.
 //!
 //! An eager operation is a graph of one node. A window keeps what is recorded as nodes of one graph, each operation a child
-//! graph, and instantiates that when it ends; a graph that was built as data is instantiated as it is. There is one queue, so streams that wait for one another do so already: work
-//! runs in the order in which it is issued or recorded. Work that may fail for what its data are (gather, scatter-add) or
-//! that the host has to decide on its way (conditionals) is waited for when it is issued; everything else is told by a fence.
+//! graph, and instantiates that when it ends; a graph that was built as data is instantiated as it is. There is one queue,
+//! so streams that wait for one another do so already: work runs in the order in which it is issued or recorded. Work that
+//! may fail for what its data are (gather, scatter-add) or that the host has to decide on its way (conditionals) is waited
+//! for when it is issued; everything else is told by a fence.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,7 +1,7 @@
 //! The wgpu backend: graphs replayed on any GPU that Vulkan, Metal or Direct3D 12 reaches.
 //!
 //! [`Wgpu`] mirrors the CPU backend's device: [`Wgpu::instantiate`] takes a graph, a schedule that its checker passes,
-//! and [`Bindings`]; [`Wgpu::replay`] runs the [`Exec`] that comes of it. Expressions and library kernels become WGSL
+//! and [`Bindings`]; [`Wgpu::replay`] runs the [`Exec`] that comes of it, as the example at [`Wgpu`] shows. Expressions and library kernels become WGSL
 //! ([`phonograph_kernels::wgsl`], which says how exact they are); kernels by name are the user's WGSL ([`Shader`]).
 //! [`WgpuBackend`] puts one behind a device that many callers share.
 //!

@@ -62,12 +62,11 @@ pub(super) fn explain(script: &Script, refusal: &Refusal) -> Finding {
     let words = Words { script };
     let call = words.call(refusal.call);
     let (fault, help) = fault(&words, call, refusal);
-    let title = format!(
-        "`{}` answers {} ({}): {fault}",
-        finding::words(script, call),
-        refusal.result,
-        refusal.result.0
-    );
+    // Whoever reads this knows the driver's names, or looks for them.
+    let (said, name) = (finding::words(script, call), call.function.name());
+    let also = if said.contains(name) { String::new() } else { format!(" ({name})") };
+    let title =
+        format!("`{said}`{also} answers {} ({}): {fault}", refusal.result, refusal.result.0);
     // Of many forks only those are shown whose work is.
     let forks = forks_to(streams_of(&refusal.loose), &refusal.causes);
     let shown = |cause: &&Cause| {

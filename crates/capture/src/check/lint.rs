@@ -352,77 +352,10 @@ impl<'a> Lint<'a> {
         else {
             return;
         };
-        let begin = |label: &str| Span::new(self.script, begun, label);
-        // Each is reported with the first capture that ends, though several may be open.
-        for legacy in &self.legacy.split_off(&begun) {
-            let source = &self.script.calls[legacy.index()];
-            let mut chain = vec![begin(
-                "the capture begins here; none of its streams is blocking, so nothing is refused",
-            )];
-            let mut shared = Vec::new();
-            for memory in source.work.iter().flat_map(|work| work.reads.iter().chain(&work.writes))
-            {
-                if let Some(node) = capture.uses.get(memory) {
-                    let name = self.memory(*memory);
-                    chain.push(Span::new(
-                        self.script,
-                        *node,
-                        format!("the graph uses {name} here"),
-                    ));
-                    shared.push(name);
-                }
-            }
-            let title = format!(
-                "`{}` runs now and is left out of the graph",
-                finding::words(self.script, source)
-            );
-            let label = match shared.as_slice() {
-                [] => "on the legacy stream, beside the capture".to_owned(),
-                shared => format!(
-                    "on the legacy stream, and touches {}, which the graph uses",
-                    shared.join(", ")
-                ),
-            };
-            let help = "launch it on a stream of the capture; every replay goes on with what this one run left".to_owned();
-            let at = Span::new(self.script, *legacy, label);
-            self.findings.push(Finding::warning("W1", title, at, chain, vec![help]));
-        }
-        if capture.nodes > 0 {
-            self.beside(begun, call.thread);
-        }
-        if capture.nodes == 0 {
-            let names = &self.script.names;
-            let on = |call: CallIndex| {
-                let stream = self.script.calls[call.index()].stream?;
-                names.device(stream).map(|device| format!(", on device {device}"))
-            };
-            let device = on(begun).unwrap_or_default();
-            let mut chain = vec![begin(&format!("begun here{device}"))];
-            let since = self.outside.partition_point(|call| *call < begun);
-            let beside = self.outside[since..].iter().take(SHOWN);
-            chain.extend(beside.map(|call| {
-                let device = on(*call).unwrap_or_default();
-                let label =
-                    format!("work, but on a stream that takes no part in the capture{device}");
-                Span::new(self.script, *call, label)
-            }));
-            let elsewhere = self.outside[since..].iter().any(|call| {
-                let device = on(*call);
-                device.is_some() && on(begun).is_some_and(|begun| Some(begun) != device)
-            });
-            let help = match chain.len() {
-                1 => "nothing was launched in between",
-                _ if elsewhere => {
-                    "the work in between ran at once, on another device: begin on a stream of the device that the work is on"
-                }
-                _ => {
-                    "the work in between ran at once; launch it on the capturing stream, or fork its stream with an event"
-                }
-            };
-            let title =
-                format!("`{}` hands over an empty graph", finding::words(self.script, call));
-            let at = Span::new(self.script, at, "no node was captured");
-            self.findings.push(Finding::warning("W5", title, at, chain, vec![help.to_owned()]));
+        self.legacy(begun, &capture);
+        match capture.nodes {
+            0 => self.empty(at, call, begun),
+            _ => self.beside(begun, call.thread),
         }
         self.older_waits(begun, &capture.records);
         let graph = self.graphs.len();
@@ -436,6 +369,68 @@ impl<'a> Lint<'a> {
         if let Some(name) = call.graph {
             self.named.insert(name, graph);
         }
+    }
+
+    /// W1: work on the legacy stream, which captures of non-blocking streams do not notice. Each is reported with the first
+    /// capture that ends, though several may be open.
+    fn legacy(&mut self, begun: CallIndex, capture: &OpenCapture) {
+        for legacy in self.legacy.split_off(&begun) {
+            let source = &self.script.calls[legacy.index()];
+            let begins =
+                "the capture begins here; none of its streams is blocking, so nothing is refused";
+            let mut chain = vec![Span::new(self.script, begun, begins)];
+            let mut shared = Vec::new();
+            for memory in source.work.iter().flat_map(|work| work.reads.iter().chain(&work.writes))
+            {
+                if let Some(node) = capture.uses.get(memory) {
+                    let name = self.memory(*memory);
+                    let used = format!("the graph uses {name} here");
+                    chain.push(Span::new(self.script, *node, used));
+                    shared.push(name);
+                }
+            }
+            let words = finding::words(self.script, source);
+            let title = format!("`{words}` runs now and is left out of the graph");
+            let label = match shared.as_slice() {
+                [] => "on the legacy stream, beside the capture".to_owned(),
+                shared => {
+                    let shared = shared.join(", ");
+                    format!("on the legacy stream, and touches {shared}, which the graph uses")
+                }
+            };
+            let help = "launch it on a stream of the capture; every replay goes on with what this one run left".to_owned();
+            self.warn("W1", title, legacy, &label, chain, vec![help]);
+        }
+    }
+
+    /// W5: a capture without nodes, and the work since its begin that is not in it.
+    fn empty(&mut self, at: CallIndex, call: &Call, begun: CallIndex) {
+        let on = |call: CallIndex| {
+            let stream = self.script.calls[call.index()].stream?;
+            self.script.names.device(stream)
+        };
+        let named = |call| on(call).map_or(String::new(), |d| format!(", on device {d}"));
+        let beside = &self.outside[self.outside.partition_point(|call| *call < begun)..];
+        let mut chain = vec![Span::new(self.script, begun, format!("begun here{}", named(begun)))];
+        chain.extend(beside.iter().take(SHOWN).map(|call| {
+            let device = named(*call);
+            let label = format!("work, but on a stream that takes no part in the capture{device}");
+            Span::new(self.script, *call, label)
+        }));
+        let elsewhere = |call: &CallIndex| {
+            on(*call).zip(on(begun)).is_some_and(|(device, begun)| device != begun)
+        };
+        let help = match chain.len() {
+            1 => "nothing was launched in between",
+            _ if beside.iter().any(elsewhere) => {
+                "the work in between ran at once, on another device: begin on a stream of the device that the work is on"
+            }
+            _ => {
+                "the work in between ran at once; launch it on the capturing stream, or fork its stream with an event"
+            }
+        };
+        let title = format!("`{}` hands over an empty graph", finding::words(self.script, call));
+        self.warn("W5", title, at, "no node was captured", chain, vec![help.to_owned()]);
     }
 
     /// W10: work that the capturing thread submitted between begin and end to streams outside the capture.

@@ -27,7 +27,7 @@ use phonograph_trace::{Call, CuResult, Function, GraphId, Script, Stream, Thread
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    CallIndex, Class, Effect, FinishedGraph, Model, ModelError, Outcome, Rule, class,
+    CallIndex, Class, Effect, FinishedGraph, Model, ModelError, Outcome, Refusal, Rule, class,
 };
 use explain::explain;
 use lint::Lint;
@@ -67,11 +67,7 @@ fn run(
 ) -> Result<Report, CheckError> {
     let mut model = Model::new(script.names.stream_kinds(), script.names.event_count());
     let mut lint = Lint::new(script);
-    let mut findings: Vec<Finding> = Vec::new();
-    let mut faults: FxHashMap<CallIndex, usize> = FxHashMap::default();
-    // Streams whose last begin was refused, with the finding that says so: the end that belongs to it is refused too.
-    let mut unbegun: FxHashMap<(Stream, ThreadId), usize> = FxHashMap::default();
-    let mut modes = Modes::default();
+    let mut refusals = Refusals::default();
     let mut graphs: Vec<FinishedGraph> = Vec::new();
     for call in &script.calls {
         let at = CallIndex(model.calls());
@@ -101,45 +97,12 @@ fn run(
         if let Some(path) = body.and_then(|(body, node)| model.body_fault(body, node)) {
             lint.body(&path);
         }
-        let accepted = call.result.is_some_and(|observed| observed.is_success());
-        if let Some(refusal) = outcome.refusal.as_ref().filter(|_| !accepted) {
-            let broken = refusal.consequence_of.and_then(|broken| faults.get(&broken.call));
-            let root = broken.copied().or_else(|| match (refusal.rule, own_stream(call)) {
-                (Rule::R9a, Some(stream)) => unbegun.remove(&stream),
-                _ => None,
-            });
-            match root {
-                Some(fault) => {
-                    let label = format!("answers {} ({})", refusal.result, refusal.result.0);
-                    findings[fault].consequences.push(Span::new(script, at, label));
-                }
-                None => {
-                    if let (true, Some(stream)) = (begins(call), own_stream(call)) {
-                        unbegun.insert(stream, findings.len());
-                    }
-                    faults.insert(at, findings.len());
-                    modes.note(call, refusal, findings.len());
-                    findings.push(explain(script, refusal));
-                }
-            }
-        }
-        if let (Effect::Began, Some(stream)) = (&outcome.effect, own_stream(call)) {
-            unbegun.remove(&stream);
-        }
-        // What the model holds against a capture because of a call that the driver let pass is no news.
-        let known = outcome.refusal.as_ref().filter(|_| accepted);
-        let known = known.and_then(|refusal| faults.get(&refusal.consequence_of?.call));
-        if let Some(fault) = known {
-            let label = "succeeded all the same";
-            findings[*fault].consequences.push(Span::new(script, at, label));
-        } else if let Some(finding) = disagreement(script, &mut model, at, &outcome) {
-            faults.insert(at, findings.len());
-            findings.push(finding);
-        }
+        refusals.observe(script, &mut model, at, &outcome);
         if let Effect::Ended(graph) = outcome.effect {
             graphs.push(*graph);
         }
     }
+    let Refusals { mut findings, modes, .. } = refusals;
     modes.tell(script, &mut findings);
     let names = (0..script.names.graph_count() as u32).map(GraphId);
     let built = names.filter(|name| model.is_built(*name)).filter_map(|name| model.graph(name));
@@ -148,6 +111,63 @@ fn run(
     findings.extend(lint.finish(open));
     findings.sort_by_key(|finding| finding.at.call);
     Ok(Report { findings, graphs, built })
+}
+
+/// What the model refused, and what else came of it.
+#[derive(Default)]
+struct Refusals {
+    findings: Vec<Finding>,
+    /// The findings of calls that broke something.
+    faults: FxHashMap<CallIndex, usize>,
+    /// Streams whose last begin was refused, with the finding that says so: the end that belongs to it is refused too.
+    unbegun: FxHashMap<(Stream, ThreadId), usize>,
+    modes: Modes,
+}
+
+impl Refusals {
+    fn observe(&mut self, script: &Script, model: &mut Model, at: CallIndex, outcome: &Outcome) {
+        let call = &script.calls[at.index()];
+        let refusal = outcome.refusal.as_ref();
+        let accepted = call.result.is_some_and(|observed| observed.is_success());
+        if let Some(refusal) = refusal.filter(|_| !accepted) {
+            self.refused(script, at, refusal);
+        }
+        if let (Effect::Began, Some(stream)) = (&outcome.effect, own_stream(call)) {
+            self.unbegun.remove(&stream);
+        }
+        // What the model holds against a capture because of a call that the driver let pass is no news.
+        let known = refusal.filter(|_| accepted);
+        let known = known.and_then(|refusal| self.faults.get(&refusal.consequence_of?.call));
+        if let Some(fault) = known {
+            let label = "succeeded all the same";
+            self.findings[*fault].consequences.push(Span::new(script, at, label));
+        } else if let Some(finding) = disagreement(script, model, at, outcome) {
+            self.faults.insert(at, self.findings.len());
+            self.findings.push(finding);
+        }
+    }
+
+    /// A refusal is a finding of its own, or follows from one.
+    fn refused(&mut self, script: &Script, at: CallIndex, refusal: &Refusal) {
+        let call = &script.calls[at.index()];
+        let broken = refusal.consequence_of.and_then(|broken| self.faults.get(&broken.call));
+        let root = broken.copied().or_else(|| match (refusal.rule, own_stream(call)) {
+            (Rule::R9a, Some(stream)) => self.unbegun.remove(&stream),
+            _ => None,
+        });
+        if let Some(fault) = root {
+            let label = format!("answers {} ({})", refusal.result, refusal.result.0);
+            self.findings[fault].consequences.push(Span::new(script, at, label));
+            return;
+        }
+        let fault = self.findings.len();
+        if let (true, Some(stream)) = (begins(call), own_stream(call)) {
+            self.unbegun.insert(stream, fault);
+        }
+        self.faults.insert(at, fault);
+        self.modes.note(call, refusal, fault);
+        self.findings.push(explain(script, refusal));
+    }
 }
 
 /// The stream of a call, told apart by thread where each has its own.

@@ -347,8 +347,9 @@ fn recaptured(trace: &Trace, graphs: &[FinishedGraph], launches: &[u64]) -> Vec<
     let finding = |captures: Vec<(CallIndex, u64)>| {
         let most = captures.iter().map(|(_, launched)| *launched).max().unwrap_or(0);
         let title = format!(
-            "{} captures begin at this place, and no graph of them is launched more than {most} times",
-            captures.len()
+            "{} captures begin at this place, and no graph of them is launched more than {}",
+            captures.len(),
+            if most == 1 { "once".to_owned() } else { format!("{most} times") }
         );
         let help = "capture once and replay: keep what changes in memory that the graph reads, or update the instance that is there".to_owned();
         let label = "the first of them";

@@ -76,68 +76,20 @@ impl Model {
                 }
             }
             NodeKind::ChildGraph => {
-                let child = *build.inner.first().ok_or(missing(call, "a child graph"))?;
-                let held = match self.user_graphs.get(&child).copied() {
-                    None => FinishedGraph::empty(at, child),
-                    Some(held) => match self.gone(at, held) {
-                        Some(refused) => return Ok(refused),
-                        None => self.snapshot(held, at),
-                    },
-                };
-                let barred = |node: &CapturedNode| {
-                    matches!(
-                        node.kind,
-                        NodeKind::MemAlloc | NodeKind::MemFree | NodeKind::Conditional
-                    )
-                };
-                if let Some(node) = held.nodes.iter().find(|node| barred(node)) {
-                    let cause = Cause { call: node.call, role: Role::Forbidden };
-                    return Ok(self.refuse(at, CuResult::NOT_SUPPORTED, Rule::ChildHolds, |r| {
-                        r.causes.push(cause)
-                    }));
+                let inner = build.inner.first().ok_or(missing(call, "a child graph"));
+                match self.child(at, call, *inner?, slot)? {
+                    Ok(child) => self.graphs[slot].inner.push((id, child)),
+                    Err(refused) => return Ok(refused),
                 }
-                if self.graphs[slot].depth as usize + 1 + held.height as usize > MAX_NESTING {
-                    return Err(ModelError::TooDeep(call.function));
-                }
-                self.graphs[slot].inner.push((id, Inside::Child(Arc::new(held))));
             }
             NodeKind::Conditional => {
                 let Some(kind) = build.conditional else {
                     return Ok(Outcome::success(Rule::Harmless));
                 };
-                if build.inner.is_empty() {
-                    return Err(missing(call, "a body"));
+                match self.bodies(at, call, kind, &build.inner, (slot, id))? {
+                    Ok(bodies) => self.graphs[slot].inner.push((id, bodies)),
+                    Err(refused) => return Ok(refused),
                 }
-                let most = match kind {
-                    ConditionalKind::If => 2,
-                    ConditionalKind::While => 1,
-                    ConditionalKind::Switch => usize::MAX,
-                };
-                if build.inner.len() > most {
-                    return Ok(self.refuse(at, CuResult::INVALID_VALUE, Rule::Bodies, |_| {}));
-                }
-                if self.graphs[slot].depth as usize + 2 > MAX_NESTING {
-                    return Err(ModelError::TooDeep(call.function));
-                }
-                let mut new = FxHashSet::default();
-                let taken = |body: &&GraphId| self.user_graphs.contains_key(body);
-                if let Some(body) =
-                    build.inner.iter().find(|body| taken(body) || !new.insert(**body))
-                {
-                    return Err(ModelError::BodyTaken(*body));
-                }
-                let depth = self.graphs[slot].depth + 1;
-                let mut bodies = Vec::with_capacity(build.inner.len());
-                for body in &build.inner {
-                    let within = Some((slot, id));
-                    let graph = Graph { depth, within, ..Graph::new(at, Some(*body)) };
-                    let graph = self.graphs.insert(graph);
-                    // One reference for the name, one for the node.
-                    self.graphs.retain(graph);
-                    self.user_graphs.insert(*body, graph);
-                    bodies.push(graph);
-                }
-                self.graphs[slot].inner.push((id, Inside::Bodies(kind, bodies)));
             }
             _ => {}
         }
@@ -155,6 +107,78 @@ impl Model {
             self.nodes.insert(node, (name, id));
         }
         Ok(Outcome::with(Rule::Built, Effect::Added(id)))
+    }
+
+    /// A graph as the child of a node of another, as it is now; or what the driver answers instead.
+    fn child(
+        &self,
+        at: CallIndex,
+        call: &Call,
+        child: GraphId,
+        around: Slot,
+    ) -> Result<Result<Inside, Outcome>, ModelError> {
+        let held = match self.user_graphs.get(&child).copied() {
+            None => FinishedGraph::empty(at, child),
+            Some(held) => match self.gone(at, held) {
+                Some(refused) => return Ok(Err(refused)),
+                None => self.snapshot(held, at),
+            },
+        };
+        let barred = |node: &&CapturedNode| {
+            matches!(node.kind, NodeKind::MemAlloc | NodeKind::MemFree | NodeKind::Conditional)
+        };
+        if let Some(node) = held.nodes.iter().find(barred) {
+            let cause = Cause { call: node.call, role: Role::Forbidden };
+            let result = CuResult::NOT_SUPPORTED;
+            return Ok(Err(self.refuse(at, result, Rule::ChildHolds, |r| r.causes.push(cause))));
+        }
+        if self.graphs[around].depth as usize + 1 + held.height as usize > MAX_NESTING {
+            return Err(ModelError::TooDeep(call.function));
+        }
+        Ok(Ok(Inside::Child(Arc::new(held))))
+    }
+
+    /// The bodies of a conditional node, new and empty; or what the driver answers instead.
+    fn bodies(
+        &mut self,
+        at: CallIndex,
+        call: &Call,
+        kind: ConditionalKind,
+        named: &[GraphId],
+        within: (Slot, CapturedId),
+    ) -> Result<Result<Inside, Outcome>, ModelError> {
+        let most = match kind {
+            ConditionalKind::If => 2,
+            ConditionalKind::While => 1,
+            ConditionalKind::Switch => usize::MAX,
+        };
+        if named.is_empty() {
+            return Err(missing(call, "a body"));
+        }
+        if named.len() > most {
+            return Ok(Err(self.refuse(at, CuResult::INVALID_VALUE, Rule::Bodies, |_| {})));
+        }
+        let depth = self.graphs[within.0].depth;
+        if depth as usize + 2 > MAX_NESTING {
+            return Err(ModelError::TooDeep(call.function));
+        }
+        let mut new = FxHashSet::default();
+        let mut taken =
+            |body: &&GraphId| self.user_graphs.contains_key(body) || !new.insert(**body);
+        if let Some(body) = named.iter().find(|body| taken(body)) {
+            return Err(ModelError::BodyTaken(*body));
+        }
+        let mut bodies = Vec::with_capacity(named.len());
+        for &body in named {
+            let (depth, within) = (depth + 1, Some(within));
+            let graph = Graph { depth, within, ..Graph::new(at, Some(body)) };
+            let graph = self.graphs.insert(graph);
+            // One reference for the name, one for the node.
+            self.graphs.retain(graph);
+            self.user_graphs.insert(body, graph);
+            bodies.push(graph);
+        }
+        Ok(Ok(Inside::Bodies(kind, bodies)))
     }
 
     pub(super) fn build_edge(&mut self, at: CallIndex, call: &Call) -> Result<Outcome, ModelError> {
@@ -295,14 +319,18 @@ impl Model {
     }
 
     /// Whether the program added to a graph by hand, and the graph is no body of a conditional.
-    pub fn is_built(&self, name: GraphId) -> bool {
+    pub(crate) fn is_built(&self, name: GraphId) -> bool {
         let graph = self.user_graphs.get(&name).map(|slot| &self.graphs[*slot]);
         graph.is_some_and(|graph| graph.built && graph.within.is_none())
     }
 
     /// The first node of a conditional's body that no such body can hold, as a path from the outermost graph; none if the graph is no
     /// body. `node` asks about that one alone.
-    pub fn body_fault(&self, body: GraphId, node: Option<CapturedId>) -> Option<Vec<PathStep>> {
+    pub(crate) fn body_fault(
+        &self,
+        body: GraphId,
+        node: Option<CapturedId>,
+    ) -> Option<Vec<PathStep>> {
         let slot = *self.user_graphs.get(&body)?;
         let graph = &self.graphs[slot];
         graph.within?;
@@ -422,7 +450,7 @@ impl CapturedNode {
 
 impl FinishedGraph {
     /// The path to a node in the body of a conditional that no body can hold. Every graph is looked at once, however often it is held.
-    pub fn forbidden_in_bodies(&self) -> Option<Vec<PathStep>> {
+    pub(super) fn forbidden_in_bodies(&self) -> Option<Vec<PathStep>> {
         struct Visit<'a> {
             graph: &'a FinishedGraph,
             in_body: bool,

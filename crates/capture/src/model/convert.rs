@@ -150,7 +150,7 @@ impl<'a> Conversion<'a> {
         let work = call.work.as_deref().unwrap_or(&nothing);
         let (name, kind): (Arc<str>, ir::NodeKind) = match node.kind {
             NodeKind::Kernel => {
-                let name: Arc<str> = work.name.as_str().into();
+                let name = work.name.clone();
                 let kernel = KernelNode {
                     kernel: KernelRef::Named(name.clone()),
                     config: KernelConfig::unknown(),
@@ -160,7 +160,7 @@ impl<'a> Conversion<'a> {
                 (name, ir::NodeKind::Kernel(kernel))
             }
             NodeKind::Host => {
-                let name: Arc<str> = work.name.as_str().into();
+                let name = work.name.clone();
                 let effects = self.operands(work).collect();
                 (name.clone(), ir::NodeKind::Host(HostNode { function: name, effects }.into()))
             }

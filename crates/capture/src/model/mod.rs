@@ -287,12 +287,12 @@ impl Model {
     }
 
     /// The captures that are open, in no particular but a reproducible order: where each began, and what broke it.
-    pub fn open_captures(&self) -> impl Iterator<Item = (Victim, Option<Broken>)> + '_ {
+    pub(crate) fn open_captures(&self) -> impl Iterator<Item = (Victim, Option<Broken>)> + '_ {
         self.open.iter().map(|slot| (self.captures[*slot].victim(), self.captures[*slot].broken))
     }
 
     /// The begin of the open capture that a stream takes part in.
-    pub fn capture_of(&self, stream: Stream, thread: ThreadId) -> Option<CallIndex> {
+    pub(crate) fn capture_of(&self, stream: Stream, thread: ThreadId) -> Option<CallIndex> {
         let state = match stream {
             Stream::Legacy => return None,
             Stream::PerThread => &self.defaults[*self.default_of.get(&thread)? as usize],
@@ -303,7 +303,7 @@ impl Model {
 
     /// Takes over from an observed program that the capture of a stream was broken before its latest call, by a call that was not
     /// seen. Returns the begin of the capture.
-    pub fn break_unseen(&mut self, stream: Stream, thread: ThreadId) -> Option<CallIndex> {
+    pub(crate) fn break_unseen(&mut self, stream: Stream, thread: ThreadId) -> Option<CallIndex> {
         let begun = self.capture_of(stream, thread)?;
         let call = CallIndex(self.calls.checked_sub(1)?);
         let slot = self.open.iter().copied().find(|slot| self.captures[*slot].begun == begun)?;

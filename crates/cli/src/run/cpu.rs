@@ -3,6 +3,7 @@
 use anyhow::Result;
 use phonograph::graph::{BufferId, ComputeGraph, Scalar, Schedule, SlotId};
 use phonograph::plan::generate::SPIN;
+use phonograph::report::text::thousands;
 use phonograph::runtime::cpu::kernels::{Registry, spin};
 use phonograph::runtime::cpu::{Bindings, Cpu, Exec, Memory};
 use serde_json::json;
@@ -65,7 +66,7 @@ impl super::Machine for Machine {
             place: format!("{workers} workers"),
             text: vec![
                 ("tasks, waits", format!("{tasks}, {waits}")),
-                ("own memory", format!("{bytes} B")),
+                ("own memory", format!("{} B", thousands(bytes))),
             ],
             json: vec![
                 ("workers", json!(workers)),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use phonograph::graph::{
-    Arg, BufferId, BufferRole, ComputeGraph, DType, KernelRef, NodeKind, Scalar, SlotId,
-    display_name,
+    Arg, BufferId, BufferRole, ComputeGraph, Condition, DType, KernelRef, NodeKind, Scalar, SlotId,
+    View, display_name,
 };
 use phonograph::plan::ExecutionPlan;
 use phonograph::plan::generate::SPIN;
@@ -18,9 +18,17 @@ use phonograph::plan::streams::PlanOptions;
 use phonograph::report::text::count;
 use serde_json::{Value, json};
 
+use crate::plan::time;
 use crate::{Answer, GraphFile, costs, harmless, input, print, print_json, progress, short, title};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph run graph.json --replays 1000
+    phonograph run graph.json --set rate=0.1 --data x=x.bin --json
+    phonograph run graph.json --backend cuda --profile costs.json";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     input: GraphFile,
@@ -36,7 +44,7 @@ pub struct Args {
     /// Set a slot: `name=value`, the value in the slot's type.
     #[arg(long = "set", value_name = "SLOT=VALUE")]
     slots: Vec<String>,
-    /// Fill an external buffer from a file of raw bytes; without one it starts as zeros.
+    /// Fill an external buffer, by its name or number, from a file of raw bytes; without one it starts as zeros.
     #[arg(long = "data", value_name = "BUFFER=FILE")]
     data: Vec<String>,
     /// Plan with the costs of nodes from this file, which `--profile` wrote, or from a trace of PyTorch's profiler.
@@ -202,18 +210,31 @@ fn known<'n>(names: impl Iterator<Item = &'n str>) -> String {
 
 fn load(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()> {
     let (name, path) = split(text, "buffer=file")?;
-    let mut named = user_buffers(graph).filter(|id| *graph.buffer(*id).name == *name);
-    let buffer = named.next().with_context(|| {
-        let known = known(user_buffers(graph).map(|id| &*graph.buffer(id).name));
-        format!("the graph has no external buffer named `{name}`; {known}")
-    })?;
-    ensure!(named.next().is_none(), "several buffers are named `{name}`");
+    let buffer = buffer(graph, name)?;
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
     let (has, needs) = (file.metadata()?.len(), graph.buffer(buffer).bytes);
     ensure!(has == needs, "{path} has {has} bytes, buffer `{name}` has {needs}");
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut std::io::Read::take(file, needs), &mut bytes)?;
     machine.write(buffer, &bytes)
+}
+
+/// The buffer of this name, or else of this number, as references in files are.
+fn buffer(graph: &ComputeGraph, name: &str) -> Result<BufferId> {
+    let named = user_buffers(graph).filter(|id| *graph.buffer(*id).name == *name);
+    let number = || name.parse().ok().map(BufferId);
+    let numbered = || user_buffers(graph).find(|id| Some(*id) == number());
+    match named.collect::<Vec<_>>()[..] {
+        [one] => Ok(one),
+        [] => numbered().with_context(|| {
+            let known = known(user_buffers(graph).map(|id| &*graph.buffer(id).name));
+            format!("the graph has no external buffer named `{name}`; {known}")
+        }),
+        ref several => {
+            let numbers: Vec<String> = several.iter().map(|id| id.0.to_string()).collect();
+            bail!("several buffers are named `{name}`; give one's number: {}", numbers.join(", "))
+        }
+    }
 }
 
 fn set(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()> {
@@ -224,7 +245,8 @@ fn set(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()
         bail!("the graph has no slot named `{name}`; {known}");
     };
     let dtype = graph.slots()[index].dtype();
-    let scalar: Scalar = format!("{dtype} {value}").parse()?;
+    let scalar = format!("{dtype} {value}").parse::<Scalar>();
+    let scalar = scalar.with_context(|| format!("slot `{name}` cannot be set"))?;
     machine.set(SlotId::from_index(index), scalar)
 }
 
@@ -234,8 +256,7 @@ fn report(
     machine: &mut dyn Machine,
     times: &[Duration],
 ) -> Result<()> {
-    let median = times[times.len() / 2].as_secs_f64() * 1e6;
-    let least = times[0].as_secs_f64() * 1e6;
+    let [median, least] = [times[times.len() / 2], times[0]];
     let mut buffers = Vec::new();
     for buffer in user_buffers(graph) {
         let (declared, dtype) = (graph.buffer(buffer), element_type(graph, buffer));
@@ -251,19 +272,21 @@ fn report(
             "ok": true,
             "replays": args.replays,
             "nodes": graph.node_count(),
-            "median_us": median,
-            "least_us": least,
+            "median_us": median.as_secs_f64() * 1e6,
+            "least_us": least.as_secs_f64() * 1e6,
             "buffers": buffers.collect::<Vec<_>>(),
         });
         facts.json.into_iter().for_each(|(name, value)| report[name] = value);
         return print_json(&report);
     }
     let mut text = format!(
-        "{}: {}, {} on {}\n  time a replay  {median:.1} µs (median), {least:.1} µs (least)\n",
+        "{}: {}, {} on {}\n  time a replay  {} (median), {} (least)\n",
         title(&args.input.file),
         count(graph.node_count(), "node"),
         count(args.replays as usize, "replay"),
         facts.place,
+        time(median.as_nanos() as u64),
+        time(least.as_nanos() as u64),
     );
     for (name, value) in facts.text {
         text += &format!("  {name:<14} {value}\n");
@@ -275,17 +298,36 @@ fn report(
     print(harmless(&text).as_bytes())
 }
 
-/// The type that the graph's kernels see in a buffer; bytes if none does.
+/// The type that the kernels and conditions of a graph and the graphs inside see in a buffer; bytes if none does.
 fn element_type(graph: &ComputeGraph, buffer: BufferId) -> DType {
-    let kernels = graph.nodes().iter().filter_map(|node| match &node.kind {
-        NodeKind::Kernel(kernel) => Some(kernel),
-        _ => None,
-    });
-    let mut views = kernels.flat_map(|kernel| kernel.args.iter()).filter_map(|arg| match arg {
-        Arg::View(view, _) if view.buffer == buffer => Some(view.dtype),
-        _ => None,
-    });
-    views.next().unwrap_or(DType::U8)
+    let mut rest = vec![(graph, buffer)];
+    while let Some((graph, buffer)) = rest.pop() {
+        for node in graph.nodes() {
+            let views: Vec<&View> = match &node.kind {
+                NodeKind::Kernel(kernel) => {
+                    let views = kernel.args.iter().filter_map(|arg| match arg {
+                        Arg::View(view, _) => Some(view),
+                        _ => None,
+                    });
+                    views.collect()
+                }
+                NodeKind::Conditional(conditional) => match &conditional.condition {
+                    Condition::Value(view) => vec![view],
+                    Condition::Handle(_) => Vec::new(),
+                },
+                _ => Vec::new(),
+            };
+            if let Some(view) = views.into_iter().find(|view| view.buffer == buffer) {
+                return view.dtype;
+            }
+            for inner in node.kind.inner_graphs() {
+                let inside =
+                    inner.buffers().iter().position(|b| b.role == BufferRole::Outer(buffer));
+                rest.extend(inside.map(|index| (inner, BufferId::from_index(index))));
+            }
+        }
+    }
+    DType::U8
 }
 
 /// The first few elements.

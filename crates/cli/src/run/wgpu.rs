@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use phonograph::graph::{BufferId, ComputeGraph, Scalar, Schedule, SlotId};
+use phonograph::report::text::thousands;
 use phonograph::wgpu::{Bindings, Exec, Memory, Wgpu};
 use serde_json::json;
 
@@ -57,7 +58,7 @@ impl super::Machine for Machine {
             place: adapter.clone(),
             text: vec![
                 ("dispatches", dispatches.to_string()),
-                ("own memory", format!("{bytes} B")),
+                ("own memory", format!("{} B", thousands(bytes))),
             ],
             json: vec![
                 ("adapter", json!(adapter)),

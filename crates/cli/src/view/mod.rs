@@ -12,7 +12,13 @@ use phonograph::report::html::{Page, Served};
 use crate::costs::Source;
 use crate::{Answer, input, title};
 
+const EXAMPLES: &str = "\
+Examples:
+    phonograph view graph.dot --open
+    phonograph view before.json after.json     both, side by side, with what differs";
+
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Graphs: JSON or DOT, plain or gzip. Two are also shown side by side.
     #[arg(required = true)]

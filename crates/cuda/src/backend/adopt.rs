@@ -6,7 +6,7 @@
 use phonograph_runtime::streams::{Adopt, Adopted, BackendError, BoundPage, Step};
 
 use super::issued::shared;
-use super::{CudaBackend, CudaExec, at};
+use super::{CudaBackend, CudaExec, at, part};
 use crate::bindings::Bindings;
 use crate::memory::Memory;
 
@@ -27,10 +27,7 @@ impl Adopt for CudaBackend {
         memory: &[BoundPage<Memory>],
     ) -> Result<CudaExec, BackendError> {
         let step = Step::Instantiate;
-        let part = |bound: &BoundPage<Memory>| {
-            let part = bound.page.part(bound.offset, bound.bytes);
-            part.ok_or_else(|| BackendError::new(step, "a buffer reaches past the end of its page"))
-        };
+        let part = |of: &BoundPage<Memory>| part(&of.page, of.offset, of.bytes, step);
         let parts: Vec<Memory> = memory.iter().map(part).collect::<Result<_, _>>()?;
         let hosts = self.hosts.with(adopted.registry);
         let mut bindings = Bindings::new().hosts(&hosts);

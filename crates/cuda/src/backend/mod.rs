@@ -194,11 +194,13 @@ fn alone(op: &Placed<'_, Memory>) -> Result<ComputeGraph, phonograph_graph::Grap
 
 /// Where the buffers of an operation lie.
 fn parts(op: &Placed<'_, Memory>, step: Step) -> Result<Vec<Memory>, BackendError> {
-    let parts = op.operands.iter().map(|operand| {
-        let part = operand.page.part(operand.offset, operand.bytes);
-        part.ok_or_else(|| BackendError::new(step, "a buffer reaches past the end of its page"))
-    });
-    parts.collect()
+    let of = op.operands.iter();
+    of.map(|operand| part(&operand.page, operand.offset, operand.bytes, step)).collect()
+}
+
+fn part(page: &Memory, offset: u64, bytes: u64, step: Step) -> Result<Memory, BackendError> {
+    let past_end = || BackendError::new(step, "a buffer reaches past the end of its page");
+    page.part(offset, bytes).ok_or_else(past_end)
 }
 
 /// What the nodes of an operation may call and touch.

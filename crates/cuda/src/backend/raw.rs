@@ -60,7 +60,8 @@ impl CudaExec {
         lock(&self.exec).exec.handles().next().expect("a graph has an executable")
     }
 
-    /// The driver's graph, to be read: the executable may have been made of an earlier one like it. Valid for as long as the graph.
+    /// The driver's graph, to be read: the executable may have been made of an earlier one like it. Valid for as long as
+    /// the graph.
     pub fn graph_handle(&self) -> CUgraph {
         lock(&self.exec).exec.graph_handle()
     }

@@ -4,6 +4,8 @@
 //! call for each graph inside. Nothing changes before it is proved that all order stays ([`lost_order`], which says what it
 //! costs); beyond that O(edges · log edges).
 
+use std::sync::Arc;
+
 use cudarc::driver::sys::{CUgraph, CUgraphEdgeData, CUgraphNode};
 use phonograph_graph::{ComputeGraph, Edge, NodeId, NodeKind, RewriteViolation, lost_order};
 
@@ -33,12 +35,43 @@ pub enum EditError {
         /// The first.
         violation: RewriteViolation,
     },
+    /// The driver refused to make a node of the graph anew.
+    #[error("{}{node} ({name}) is not made anew: {error}", within(.inside))]
+    Node {
+        /// The child nodes on the way down to it; empty for the outermost graph.
+        inside: Vec<NodeId>,
+        /// The node.
+        node: NodeId,
+        /// What it is called.
+        name: Arc<str>,
+        /// What the driver says.
+        error: Box<DriverError>,
+    },
     /// The driver refused. What it had done until then stays.
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// The graph cannot be read again.
     #[error(transparent)]
     Import(#[from] ImportError),
+}
+
+impl EditError {
+    /// Says at which node the driver refused; if it is known already, in which child graph that lies.
+    pub(super) fn at(self, id: NodeId, name: &Arc<str>) -> Self {
+        match self {
+            EditError::Driver(error) => EditError::Node {
+                inside: Vec::new(),
+                node: id,
+                name: name.clone(),
+                error: Box::new(error),
+            },
+            EditError::Node { mut inside, node, name, error } => {
+                inside.insert(0, id);
+                EditError::Node { inside, node, name, error }
+            }
+            other => other,
+        }
+    }
 }
 
 fn within(inside: &[NodeId]) -> String {

@@ -32,6 +32,7 @@ use crate::adopted::place_of;
 use crate::device::zeroed;
 use crate::error::call;
 use crate::graph::edge_data;
+use crate::transfer::zeroed_copy;
 
 /// A graph of the driver and what was read of it.
 pub(super) struct Read {
@@ -280,8 +281,8 @@ impl Reader {
             let (Some(&from), Some(&to)) = (places.get(from), places.get(to)) else {
                 return Err(ImportError::Changed);
             };
-            // An event that is recorded when a kernel has launched gives edges of a port other than 0 and of no type; the consumer
-            // does not wait for the producer's end.
+            // An event that is recorded when a kernel has launched gives edges of a port other than 0 and of no type; the
+            // consumer does not wait for the producer's end.
             let is_full = data.type_ == 0 && data.from_port == 0;
             let kind = if is_full { EdgeKind::Full } else { EdgeKind::Programmatic };
             if data.type_ == 0 && !is_full {
@@ -396,18 +397,6 @@ unsafe fn launch(
         cooperative,
         priority,
     })
-}
-
-/// A copy with every field zero, but for the kinds of memory, which have no 0.
-pub(super) fn zeroed_copy() -> CUDA_MEMCPY3D {
-    let mut copy = std::mem::MaybeUninit::<CUDA_MEMCPY3D>::zeroed();
-    let fields = copy.as_mut_ptr();
-    // SAFETY: the fields lie in the value; all others are integers and pointers, of which 0 is one.
-    unsafe {
-        (&raw mut (*fields).srcMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
-        (&raw mut (*fields).dstMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
-        copy.assume_init()
-    }
 }
 
 /// One end of a copy, as the driver has it.

@@ -5,22 +5,24 @@
 //! built node by node also instantiates faster than what was captured (1.3 against 3.2 µs a node on an H200).
 //! O(nodes + edges), beyond the proof that all order stays.
 
+use std::ffi::c_int;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS,
-    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUfunction_attribute,
+    CUgraph, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
 };
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
 
 use super::divert::{Diversion, Values, divert};
 use super::edit::{EditError, compare};
 use super::exec::Captured;
-use super::read::{Read, child_of, read, zeroed_copy};
+use super::read::{Read, child_of, read};
 use super::{ImportError, Imported};
 use crate::device::{Device, zeroed};
-use crate::error::call;
+use crate::error::{DriverError, call};
 use crate::graph::{Dependencies, Graph, add_node, params_of};
+use crate::transfer::{Transfer, zeroed_copy};
 
 impl Imported {
     /// A graph of one's own that does the same with the edges of `reduced`, which is [`graph`](Self::graph) with fewer edges.
@@ -102,6 +104,22 @@ pub(super) unsafe fn copy_node(
     device: &Device,
     diversions: &[Diversion],
 ) -> Result<CUgraphNode, EditError> {
+    // SAFETY: the caller's promise.
+    let made = unsafe { make(source, id, kind, after, into, device, diversions) };
+    made.map_err(|error| error.at(id, &source.graph.node(id).name))
+}
+
+/// # Safety
+/// As for [`copy_node`].
+unsafe fn make(
+    source: &Read,
+    id: NodeId,
+    kind: &NodeKind,
+    after: &Dependencies,
+    into: CUgraph,
+    device: &Device,
+    diversions: &[Diversion],
+) -> Result<CUgraphNode, EditError> {
     let node = source.nodes[id.index()];
     // SAFETY: the node is of the kind that was read; what its parameters point to is the driver's, or what the source
     // refers to, which lives as long.
@@ -119,7 +137,7 @@ pub(super) unsafe fn copy_node(
                 added
             }
             kind => {
-                let mut params = parameters(node, kind, device.context())?;
+                let mut params = parameters(node, kind, device)?;
                 let mut values = Values::default();
                 divert(source, id, kind, diversions, &mut params, &mut values);
                 let added = add_node(into, after, &mut params)?;
@@ -139,15 +157,17 @@ pub(super) unsafe fn copy_node(
 unsafe fn parameters(
     node: CUgraphNode,
     kind: &NodeKind,
-    context: CUcontext,
+    device: &Device,
 ) -> Result<CUgraphNodeParams, EditError> {
     use CUgraphNodeType as T;
+    let context = device.context();
     // SAFETY: the caller's promise: each question is one for nodes of this kind.
     Ok(unsafe {
         match kind {
             NodeKind::Kernel(_) => {
                 let mut from = zeroed::<CUDA_KERNEL_NODE_PARAMS>();
                 call!(cuGraphKernelNodeGetParams_v2(node, &mut from))?;
+                allow_shared_memory(&from, device)?;
                 let mut params = params_of(T::CU_GRAPH_NODE_TYPE_KERNEL);
                 let kernel = &mut params.__bindgen_anon_1.kernel;
                 (kernel.func, kernel.kern, kernel.ctx) = (from.func, from.kern, from.ctx);
@@ -162,25 +182,12 @@ unsafe fn parameters(
             NodeKind::Memcpy(_) => {
                 let mut from = zeroed_copy();
                 call!(cuGraphMemcpyNodeGetParams(node, &mut from))?;
-                let mut params = params_of(T::CU_GRAPH_NODE_TYPE_MEMCPY);
-                params.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS {
-                    flags: 0,
-                    reserved: 0,
-                    copyCtx: context,
-                    copyParams: from,
-                };
-                params
+                Transfer::Copy(from, context).params()
             }
             NodeKind::Memset(_) => {
                 let mut from = zeroed::<CUDA_MEMSET_NODE_PARAMS>();
                 call!(cuGraphMemsetNodeGetParams(node, &mut from))?;
-                let mut params = params_of(T::CU_GRAPH_NODE_TYPE_MEMSET);
-                let memset = &mut params.__bindgen_anon_1.memset;
-                (memset.dst, memset.pitch, memset.value) = (from.dst, from.pitch, from.value);
-                (memset.elementSize, memset.width, memset.height) =
-                    (from.elementSize, from.width, from.height);
-                memset.ctx = context;
-                params
+                Transfer::Fill(from, context).params()
             }
             NodeKind::Host(_) => {
                 let mut from = zeroed::<CUDA_HOST_NODE_PARAMS>();
@@ -209,4 +216,36 @@ unsafe fn parameters(
             | NodeKind::Conditional(_) => return Err(ImportError::Changed.into()),
         }
     })
+}
+
+/// Lets a function have as much dynamic shared memory as a launch of it was captured with.
+///
+/// Libraries say before each launch how much that is. What they said last counts for a node that is made anew, and may be
+/// less; whoever launches it next says it again.
+///
+/// # Safety
+/// The parameters are those of a node of a graph that lives.
+unsafe fn allow_shared_memory(
+    launch: &CUDA_KERNEL_NODE_PARAMS,
+    device: &Device,
+) -> Result<(), DriverError> {
+    use CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as ALLOWED;
+    let wanted = launch.sharedMemBytes as c_int;
+    let mut allowed = 0;
+    let (function, kernel, device) = (launch.func, launch.kern, device.handle());
+    // SAFETY: the caller's promise: what the node launches is loaded. A kernel that no context has loaded yet has no function.
+    unsafe {
+        if !function.is_null() {
+            call!(cuFuncGetAttribute(&mut allowed, ALLOWED, function))?;
+            if allowed < wanted {
+                call!(cuFuncSetAttribute(function, ALLOWED, wanted))?;
+            }
+        } else if !kernel.is_null() {
+            call!(cuKernelGetAttribute(&mut allowed, ALLOWED, kernel, device))?;
+            if allowed < wanted {
+                call!(cuKernelSetAttribute(ALLOWED, wanted, kernel, device))?;
+            }
+        }
+    }
+    Ok(())
 }

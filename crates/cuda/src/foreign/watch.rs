@@ -9,6 +9,7 @@
 
 mod arrange;
 mod bytes;
+mod last;
 
 use std::collections::BTreeSet;
 use std::mem::{forget, take};
@@ -33,6 +34,7 @@ use crate::stream::Stream;
 pub use arrange::Arranged;
 pub use bytes::Saved;
 use bytes::{MARKS, PTX, ROW_BYTES, ROWS};
+pub use last::Last;
 
 /// A piece of device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,12 +69,15 @@ pub enum WatchError {
         other: u64,
     },
     /// A kernel that does not end. The device's context is beyond use.
-    #[error("{}", endless(nodes, blocks))]
-    Endless {
-        /// What was issued since the last wait, by number and name; none for a replay.
-        nodes: Vec<(NodeId, String)>,
-        /// The blocks that were put back or cleared last, by number.
-        blocks: Vec<(usize, Block)>,
+    #[error("{}", .0.endless(PATIENCE))]
+    Endless(Last),
+    /// A kernel that faulted. The device's context is beyond use.
+    #[error("{}", .last.faulted(error))]
+    Fault {
+        /// What the driver says.
+        error: DriverError,
+        /// What ran.
+        last: Box<Last>,
     },
     /// The graph cannot be taken apart.
     #[error(transparent)]
@@ -89,35 +94,6 @@ impl From<ImportError> for WatchError {
     fn from(error: ImportError) -> Self {
         EditError::from(error).into()
     }
-}
-
-/// Says which kernels wait, on what memory, and what can be done about it.
-fn endless(nodes: &[(NodeId, String)], blocks: &[(usize, Block)]) -> String {
-    let list = |mut told: Vec<String>| {
-        let more = told.len().saturating_sub(NAMED);
-        told.truncate(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        told.join(", ") + &more
-    };
-    let name = |(node, name): &(NodeId, String)| format!("{node} ({name})");
-    let (running, exclude) = match nodes {
-        [] => ("a replay".to_owned(), "the node that waits"),
-        [one] => (name(one), "it"),
-        some => {
-            (format!("one of {}", list(some.iter().map(name).collect())), "the node that waits")
-        }
-    };
-    let block = |(at, Block { address, bytes }): &(usize, Block)| {
-        format!("block {at} ({bytes} bytes at {address:#x})")
-    };
-    let put = match blocks {
-        [] => String::new(),
-        some => format!("; put there last: {}", list(some.iter().map(block).collect())),
-    };
-    format!(
-        "{running} has not ended after {PATIENCE:?}: on these bytes, or in this order, it waits for what never comes{put}. \
-         The context is beyond use: begin anew and exclude {exclude}, or allow neither zeros nor scratch"
-    )
 }
 
 /// A graph under observation: its nodes can be run one at a time, and its blocks copied, exchanged and compared.
@@ -145,8 +121,6 @@ pub struct Watch {
 
 /// How long a wait takes at most.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many nodes or blocks an error names.
-const NAMED: usize = 3;
 
 impl Watch {
     /// Takes a graph apart to run its nodes one at a time.
@@ -242,11 +216,11 @@ impl Watch {
                     return Ok(());
                 }
                 Err(error) if error.code != CUresult::CUDA_ERROR_NOT_READY as u32 => {
-                    return Err(error.into());
+                    return Err(WatchError::Fault { error, last: Box::new(self.last()) });
                 }
                 Err(_) if start.elapsed() > PATIENCE => {
                     self.lost.0.store(true, Ordering::Relaxed);
-                    return Err(self.endless());
+                    return Err(WatchError::Endless(self.last()));
                 }
                 Err(_) => std::hint::spin_loop(),
             }
@@ -255,14 +229,19 @@ impl Watch {
 
     /// Nothing may be asked of a context in which a kernel does not end: the driver would wait for it.
     fn alive(&self) -> Result<(), WatchError> {
-        if self.lost.is_lost() { Err(self.endless()) } else { Ok(()) }
+        if self.lost.is_lost() { Err(WatchError::Endless(self.last())) } else { Ok(()) }
     }
 
-    fn endless(&self) -> WatchError {
-        let name = |&node: &NodeId| (node, self.imported.graph().node(node).name.to_string());
+    /// What was issued since the last wait, and the blocks that were written last.
+    fn last(&self) -> Last {
+        let name = |&node: &NodeId| {
+            let elsewhere =
+                if self.diversions[node.index()].is_empty() { "" } else { ", diverted" };
+            (node, self.imported.graph().node(node).name.to_string() + elsewhere)
+        };
         let nodes = self.issued.iter().map(name).collect();
         let blocks = self.put.iter().map(|&at| (at, self.blocks[at])).collect();
-        WatchError::Endless { nodes, blocks }
+        Last { nodes, blocks }
     }
 
     /// Runs one node.
@@ -393,28 +372,6 @@ fn check(blocks: &[Block]) -> Result<(), WatchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_endless_kernel_is_named_with_its_memory() {
-        let check = |nodes: &[u32], blocks: &[usize], expected: &str| {
-            let nodes: Vec<_> = nodes.iter().map(|&n| (NodeId(n), format!("k{n}"))).collect();
-            let blocks: Vec<_> =
-                blocks.iter().map(|&at| (at, Block { address: 4096, bytes: 512 })).collect();
-            let said = WatchError::Endless { nodes, blocks }.to_string();
-            let (before, after) = said.split_once(" has not ended after 10s: ").unwrap();
-            assert_eq!(format!("{before}|{}", after.split_once("comes").unwrap().1), expected);
-        };
-        let end = |what| {
-            format!(
-                ". The context is beyond use: begin anew and exclude {what}, or allow neither zeros nor scratch"
-            )
-        };
-        let one = "; put there last: block 2 (512 bytes at 0x1000)";
-        check(&[7], &[2], &format!("n7 (k7)|{one}{}", end("it")));
-        let some = "one of n1 (k1), n2 (k2), n3 (k3) and 2 more|";
-        check(&[1, 2, 3, 4, 5], &[], &format!("{some}{}", end("the node that waits")));
-        check(&[], &[], &format!("a replay|{}", end("the node that waits")));
-    }
 
     #[test]
     fn blocks_lie_on_words_and_apart() {

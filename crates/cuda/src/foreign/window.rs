@@ -95,7 +95,7 @@ impl fmt::Display for Diagnosis {
                 "record an event after that work, on its stream, and let the captured stream wait for it"
             }
             Rule::R9c => {
-                "a call inside broke the capture: waiting for a stream or an event, allocating, work on the legacy stream; in global mode it may be one of another thread. Whoever records the program's calls learns which"
+                "a call inside broke the capture: waiting for a stream or an event, allocating, work on the legacy stream; in global mode it may be one of another thread. `phonograph trace -- PROGRAM` and then `phonograph explain` name the call and its line"
             }
             Rule::R9a => "something inside ended the capture itself",
             Rule::R9b => "begin the capture on the stream that the others are forked from",

@@ -11,8 +11,9 @@ use super::Lowering;
 use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::device::Device;
-use crate::exec::{PointerSlot, Use, is_on_host};
+use crate::exec::is_on_host;
 use crate::memory::Memory;
+use crate::slots::{PointerSlot, Use};
 
 /// Where a buffer starts.
 #[derive(Clone, Copy)]

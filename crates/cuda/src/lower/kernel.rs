@@ -19,11 +19,12 @@ use crate::bindings::InstantiateError;
 use crate::cuda::CompileError;
 use crate::device::{Device, zeroed};
 use crate::error::call;
-use crate::exec::{Faults, Use, Work};
+use crate::exec::Faults;
 use crate::graph::{Dependencies, add_kernel};
 use crate::launch::{Launch, Pointers, Values};
 use crate::memory::Memory;
 use crate::module::Function;
+use crate::slots::{Use, Work};
 
 /// The launch attributes that are not in a kernel's parameters.
 #[derive(PartialEq, Eq)]

@@ -31,7 +31,7 @@ use phonograph_graph::{
     SlotId, Step,
 };
 use phonograph_runtime::cpu::kernels::KernelError;
-use phonograph_runtime::refused::{NodePath, check_graph};
+use phonograph_runtime::refused::{NodePath, can_be_disabled, check_graph};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -41,7 +41,7 @@ use crate::cublas::Handle;
 use crate::cuda::Kernels;
 use crate::device::Device;
 use crate::error::Version;
-use crate::exec::{Exec, Faults, Op, OpId, PointerSlot, ScalarSlot, Work};
+use crate::exec::{Exec, Faults};
 use crate::front::{Front, PartId};
 use crate::graph::{Dependencies, edge_data};
 use crate::host_call::HostCall;
@@ -50,6 +50,7 @@ use crate::memory::{Memory, Owner};
 use crate::module::Function;
 use crate::order::{Turn, Uses};
 use crate::profile::Split;
+use crate::slots::{Op, OpId, PointerSlot, ScalarSlot, Work};
 use crate::spares::Spares;
 use crate::stream::{Event, Stream};
 
@@ -125,10 +126,8 @@ pub(crate) fn instantiate_checked(
     let by_cublas = lowering.held.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
     let by_cublas: FxHashSet<NodeId> = by_cublas.map(|(path, _)| path.0[0].0).collect();
     let switches = graph.node_ids().zip(scope.ends).map(|(id, ends)| {
-        let kind = &graph.node(id).kind;
-        let can_be_disabled =
-            matches!(kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
-        (can_be_disabled && !by_cublas.contains(&id)).then_some(ends)
+        let can_be_disabled = can_be_disabled(&graph.node(id).kind) && !by_cublas.contains(&id);
+        can_be_disabled.then_some(ends)
     });
     let block = lowering.block();
     let slots = lowering.pointer_slots.iter();

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::sync::Weak;
 
 use cudarc::driver::sys::{CUgraph, CUgraphInstantiate_flags, CUgraphNode};
-use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Scalar, Schedule, SlotId};
-use phonograph_runtime::refused::{NodePath, check_races};
+use phonograph_graph::{ComputeGraph, NodeId, Scalar, Schedule, SlotId};
+use phonograph_runtime::refused::{NodePath, can_be_disabled, check_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -17,11 +17,12 @@ use super::scope::{Place, Scope};
 use super::{Held, Lowering, Target};
 use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
-use crate::exec::{Exec, ScalarSlot};
+use crate::exec::Exec;
 use crate::front::Front;
 use crate::graph::{Dependencies, Executable, Graph};
 use crate::memory::Memory;
 use crate::order::{Turn, Uses};
+use crate::slots::ScalarSlot;
 use crate::spares::Origin;
 
 /// Slots that one recording can have: their place on the device is fixed before the first is known.
@@ -101,10 +102,7 @@ impl Recorded {
         }
         self.memory.extend(lowering.memory.into_values().map(|m| (m.address(), m)));
         self.held = lowering.held;
-        let can_be_disabled = matches!(
-            graph.node(node).kind,
-            NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_)
-        );
+        let can_be_disabled = can_be_disabled(&graph.node(node).kind);
         self.nodes.push((path, lowered?, can_be_disabled));
         Ok(self.nodes.last().map_or(&[], |(_, ends, _)| &ends[..]))
     }

@@ -1,12 +1,8 @@
 //! Copies and fills.
 
 use std::ffi::c_void;
-use std::ptr;
 
-use cudarc::driver::sys::{
-    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
-    CUcontext, CUgraphNode, CUgraphNodeType, CUmemorytype,
-};
+use cudarc::driver::sys::{CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphNode, CUmemorytype};
 use phonograph_graph::{BufferId, MemcpyNode, MemsetNode, NodeId, Pitched, Target};
 use smallvec::{SmallVec, smallvec};
 
@@ -14,9 +10,10 @@ use super::Lowering;
 use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
-use crate::exec::{Use, Work, is_on_host};
-use crate::graph::{Dependencies, add_node, params_of};
-use crate::transfer::Transfer;
+use crate::exec::is_on_host;
+use crate::graph::{Dependencies, add_node};
+use crate::slots::{Use, Work};
+use crate::transfer::{Transfer, zeroed_copy};
 
 /// One end of a copy or the destination of a fill.
 struct End {
@@ -80,55 +77,22 @@ impl Lowering<'_> {
         let rows = |end: &Pitched| if depth > 1 { end.slice_rows as usize } else { height };
         // A copy with the host runs where the device's end is.
         let context = if src.on_host { dst.context } else { src.context };
-        let copy = CUDA_MEMCPY3D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcZ: 0,
-            srcLOD: 0,
-            srcMemoryType: kind(&src),
-            srcHost: src.address as usize as *const c_void,
-            srcDevice: src.address,
-            srcArray: ptr::null_mut(),
-            reserved0: ptr::null_mut(),
-            srcPitch: pitch(&node.src),
-            srcHeight: rows(&node.src),
-            dstXInBytes: 0,
-            dstY: 0,
-            dstZ: 0,
-            dstLOD: 0,
-            dstMemoryType: kind(&dst),
-            dstHost: dst.address as usize as *mut c_void,
-            dstDevice: dst.address,
-            dstArray: ptr::null_mut(),
-            reserved1: ptr::null_mut(),
-            dstPitch: pitch(&node.dst),
-            dstHeight: rows(&node.dst),
-            WidthInBytes: width,
-            Height: height,
-            Depth: depth,
-        };
+        let mut copy = zeroed_copy();
+        (copy.srcMemoryType, copy.dstMemoryType) = (kind(&src), kind(&dst));
+        (copy.srcDevice, copy.dstDevice) = (src.address, dst.address);
+        copy.srcHost = src.address as usize as *const c_void;
+        copy.dstHost = dst.address as usize as *mut c_void;
+        (copy.srcPitch, copy.dstPitch) = (pitch(&node.src), pitch(&node.dst));
+        (copy.srcHeight, copy.dstHeight) = (rows(&node.src), rows(&node.dst));
+        (copy.WidthInBytes, copy.Height, copy.Depth) = (width, height, depth);
         let op = self.next_op();
         self.note(src.slot, Use::Source(op, src.offset));
         self.note(dst.slot, Use::Destination(op, dst.offset));
-        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY);
-        let memcpy =
-            CUDA_MEMCPY_NODE_PARAMS { flags: 0, reserved: 0, copyCtx: context, copyParams: copy };
-        params.__bindgen_anon_1.memcpy = memcpy;
-        // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
-        let node = unsafe { add_node(scope.driver, after, &mut params) };
-        let node = node.map_err(scope.refused(id))?;
-        let transfer = Transfer::Copy(copy, context);
-        let is_here = !between && context == self.target.devices[0].context();
         // The driver changes no copies of rows in executables.
-        let is_line = height == 1 && depth == 1;
-        if is_here
-            && is_line
-            && let Some(made) = self.noted(scope, scope.driver)
-        {
-            made.transfer(node, after, transfer);
-        }
-        self.added(node, || Work::Transfer(transfer));
-        Ok(smallvec![node])
+        let can_change = !between && height == 1 && depth == 1;
+        let transfer = Transfer::Copy(copy, context);
+        // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
+        Ok(smallvec![unsafe { self.transfer(scope, id, after, transfer, can_change) }?])
     }
 
     pub(super) fn fill(
@@ -167,24 +131,37 @@ impl Lowering<'_> {
             (fill.width, fill.height) = ((width / element) as usize, height as usize);
             let op = self.next_op();
             self.note(dst.slot, Use::Filled(op, dst.offset + offset));
-            let mut memset = zeroed::<CUDA_MEMSET_NODE_PARAMS_v2>();
-            (memset.dst, memset.pitch, memset.value) = (fill.dst, fill.pitch, fill.value);
-            (memset.elementSize, memset.width, memset.height) =
-                (fill.elementSize, fill.width, fill.height);
-            memset.ctx = dst.context;
-            let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET);
-            params.__bindgen_anon_1.memset = memset;
-            // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
-            let node = unsafe { add_node(scope.driver, after, &mut params) };
-            let node = node.map_err(scope.refused(id))?;
             let transfer = Transfer::Fill(fill, dst.context);
-            let is_here = dst.context == self.target.devices[0].context();
-            if is_here && let Some(made) = self.noted(scope, scope.driver) {
-                made.transfer(node, after, transfer);
-            }
-            self.added(node, || Work::Transfer(transfer));
-            nodes.push(node);
+            // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
+            nodes.push(unsafe { self.transfer(scope, id, after, transfer, true) }?);
         }
         Ok(nodes)
+    }
+
+    /// Adds a node that moves bytes. `can_change` says whether an executable takes other parameters for it.
+    ///
+    /// # Safety
+    /// What it names is there for as long as the [`Exec`](crate::Exec) that is being made.
+    unsafe fn transfer(
+        &mut self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        after: &Dependencies,
+        transfer: Transfer,
+        can_change: bool,
+    ) -> Result<CUgraphNode, InstantiateError> {
+        let (Transfer::Copy(_, context) | Transfer::Fill(_, context)) = transfer;
+        // SAFETY: the caller's promise.
+        let node = unsafe { add_node(scope.driver, after, &mut transfer.params()) };
+        let node = node.map_err(scope.refused(id))?;
+        let is_here = context == self.target.devices[0].context();
+        if can_change
+            && is_here
+            && let Some(made) = self.noted(scope, scope.driver)
+        {
+            made.transfer(node, after, transfer);
+        }
+        self.added(node, || Work::Transfer(transfer));
+        Ok(node)
     }
 }

@@ -10,9 +10,9 @@ use super::scope::Scope;
 use crate::bindings::InstantiateError;
 use crate::block::{Block, WordId};
 use crate::error::DriverError;
-use crate::exec::{PointerSlot, ScalarSlot, Use};
 use crate::memory::Memory;
 use crate::module::Function;
+use crate::slots::{PointerSlot, ScalarSlot, Use};
 
 /// The words given out so far.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use libloading::Library;
 
 use super::ProfileError;
 use super::records::{self, KERNEL, MEMCPY, MEMSET};
-use crate::loader::{function, open, toolkits};
+use crate::loader::{function, lacks, open, toolkits};
 use crate::symbols;
 
 /// Bytes of a buffer of records, and their alignment.
@@ -218,9 +218,7 @@ fn names() -> Vec<OsString> {
 
 fn probe(names: impl Iterator<Item = OsString>) -> Result<Cupti, ProfileError> {
     let (library, handle) = open(names).map_err(ProfileError::NotFound)?;
-    // SAFETY: the functions are only looked for, not called.
-    let lacks = |symbol: &&&str| unsafe { function::<*const ()>(&handle, symbol) }.is_none();
-    if let Some(&symbol) = symbols::CUPTI.iter().find(lacks) {
+    if let Some(symbol) = lacks(&handle, symbols::CUPTI.iter().copied()) {
         return Err(ProfileError::MissingSymbol { library, symbol });
     }
     let missing = |symbol| ProfileError::MissingSymbol { library: library.clone(), symbol };

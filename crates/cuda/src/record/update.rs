@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_MEM_ALLOC_NODE_PARAMS_v2, CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUevent, CUgraph,
-    CUgraphConditionalNodeType, CUgraphExecUpdateResultInfo, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAccess_flags, CUmemAccessDesc,
+    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS_v2, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUevent, CUgraph, CUgraphConditionalNodeType,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
+    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationType, CUmemLocationType, CUmemorytype,
 };
 use phonograph_capture::update::REASONS;
@@ -17,7 +18,9 @@ use super::{RecordError, Recorder, kernel_params, nothing_on_host};
 use crate::device::zeroed;
 use crate::error::call;
 use crate::graph::{Dependencies, Executable, Graph, add_node, edge_data, params_of};
+use crate::module::Function;
 use crate::stream::Event;
+use crate::transfer::{Transfer, zeroed_copy};
 
 /// Bytes from one row of a copy to the next, and rows from one slice to the next.
 const PITCH: usize = 512;
@@ -124,97 +127,28 @@ impl Recorder {
             Node::Kernel {
                 function, grid, block, shared, priority, cooperative, cluster, ..
             } => {
-                let kernel = match function.as_str() {
-                    "" | "noop" => &self.kernel,
-                    "addone" => &self.other_kernel,
-                    "noop@module2" => &self.second_module[0],
-                    "addone@module2" => &self.second_module[1],
-                    other => return Err(format!("there is no function `{other}`")),
-                };
                 let mut params = params_of(T::CU_GRAPH_NODE_TYPE_KERNEL);
-                let mut launch = kernel_params(kernel);
+                let mut launch = kernel_params(self.function(function)?);
                 (launch.gridDimX, launch.blockDimX) = (*grid, *block);
                 launch.sharedMemBytes = *shared;
                 params.__bindgen_anon_1.kernel = launch;
                 let added = add(&mut params)?;
-                use CUkernelNodeAttrID as A;
-                let mut value = zeroed::<CUkernelNodeAttrValue>();
-                if *priority != 0 {
-                    value.priority = *priority;
-                    attribute(added, A::CU_LAUNCH_ATTRIBUTE_PRIORITY, &value)?;
-                }
-                if *cooperative != 0 {
-                    value.cooperative = c_int::from(*cooperative);
-                    attribute(added, A::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value)?;
-                }
-                if *cluster > 1 {
-                    let mut value = zeroed::<CUkernelNodeAttrValue>();
-                    value.clusterDim.x = *cluster;
-                    value.clusterDim.y = 1;
-                    value.clusterDim.z = 1;
-                    attribute(added, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value)?;
-                }
+                set_attributes(added, *priority, *cooperative, *cluster)?;
                 added
             }
             Node::Memcpy { direction, bytes, rows, depth, offset, .. } => {
-                let device = self.arena.address() + offset;
-                let host = self.pinned.address() as usize;
-                let (from_host, to_host) = match direction.as_str() {
-                    "htod" => (true, false),
-                    "dtoh" => (false, true),
-                    "dtod" => (false, false),
-                    other => return Err(format!("there is no direction `{other}`")),
-                };
-                let kind = |host| match host {
-                    true => CUmemorytype::CU_MEMORYTYPE_HOST,
-                    false => CUmemorytype::CU_MEMORYTYPE_DEVICE,
-                };
-                let copy = CUDA_MEMCPY3D {
-                    srcXInBytes: 0,
-                    srcY: 0,
-                    srcZ: 0,
-                    srcLOD: 0,
-                    srcMemoryType: kind(from_host),
-                    srcHost: ptr::with_exposed_provenance(host),
-                    srcDevice: if to_host { device } else { device + SOURCES },
-                    srcArray: ptr::null_mut(),
-                    reserved0: ptr::null_mut(),
-                    srcPitch: PITCH,
-                    srcHeight: SLICE,
-                    dstXInBytes: 0,
-                    dstY: 0,
-                    dstZ: 0,
-                    dstLOD: 0,
-                    dstMemoryType: kind(to_host),
-                    dstHost: ptr::with_exposed_provenance_mut(host),
-                    dstDevice: device,
-                    dstArray: ptr::null_mut(),
-                    reserved1: ptr::null_mut(),
-                    dstPitch: PITCH,
-                    dstHeight: SLICE,
-                    WidthInBytes: *bytes as usize,
-                    Height: *rows as usize,
-                    Depth: *depth as usize,
-                };
-                let mut params = params_of(T::CU_GRAPH_NODE_TYPE_MEMCPY);
-                params.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS {
-                    flags: 0,
-                    reserved: 0,
-                    copyCtx: self.device.context(),
-                    copyParams: copy,
-                };
-                add(&mut params)?
+                let mut copy = self.copy_of(direction, *offset)?;
+                copy.WidthInBytes = *bytes as usize;
+                (copy.Height, copy.Depth) = (*rows as usize, *depth as usize);
+                add(&mut Transfer::Copy(copy, self.device.context()).params())?
             }
             Node::Memset { offset, value, element, width, height, pitch, .. } => {
-                let mut params = params_of(T::CU_GRAPH_NODE_TYPE_MEMSET);
-                let mut memset = zeroed::<cudarc::driver::sys::CUDA_MEMSET_NODE_PARAMS_v2>();
-                memset.dst = self.arena.address() + offset;
-                memset.pitch = if *pitch == 0 { PITCH } else { *pitch as usize };
-                (memset.value, memset.elementSize) = (*value, *element);
-                (memset.width, memset.height) = (*width as usize, *height as usize);
-                memset.ctx = self.device.context();
-                params.__bindgen_anon_1.memset = memset;
-                add(&mut params)?
+                let mut fill = zeroed::<CUDA_MEMSET_NODE_PARAMS>();
+                fill.dst = self.arena.address() + offset;
+                fill.pitch = if *pitch == 0 { PITCH } else { *pitch as usize };
+                (fill.value, fill.elementSize) = (*value, *element);
+                (fill.width, fill.height) = (*width as usize, *height as usize);
+                add(&mut Transfer::Fill(fill, self.device.context()).params())?
             }
             Node::Host { function, .. } => {
                 let mut params = params_of(T::CU_GRAPH_NODE_TYPE_HOST);
@@ -254,22 +188,7 @@ impl Recorder {
                 added
             }
             Node::Conditional { r#type, kernels, .. } => {
-                let kind = match r#type.as_str() {
-                    "if" => CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF,
-                    "while" => CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE,
-                    other => return Err(format!("there is no conditional `{other}`")),
-                };
-                let context = self.device.context();
-                let mut handle = 0;
-                // SAFETY: the graph and the context live; 0 is no flag and no default.
-                unsafe { call!(cuGraphConditionalHandleCreate(&mut handle, graph, context, 0, 0)) }
-                    .map_err(|error| error.to_string())?;
-                let mut params = params_of(T::CU_GRAPH_NODE_TYPE_CONDITIONAL);
-                let mut conditional = zeroed::<cudarc::driver::sys::CUDA_CONDITIONAL_NODE_PARAMS>();
-                conditional.handle = handle;
-                conditional.type_ = kind;
-                (conditional.size, conditional.ctx) = (1, context);
-                params.__bindgen_anon_1.conditional = conditional;
+                let mut params = self.conditional(graph, r#type)?;
                 let added = add(&mut params)?;
                 // SAFETY: adding the node has filled in the array of its one body.
                 let body = unsafe { *params.__bindgen_anon_1.conditional.phGraph_out };
@@ -278,10 +197,7 @@ impl Recorder {
                 added
             }
             Node::Alloc { bytes, .. } => {
-                let mut access = zeroed::<CUmemAccessDesc>();
-                access.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-                access.location.id = self.device.ordinal() as c_int;
-                access.flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+                let access = self.access();
                 let mut alloc = zeroed::<CUDA_MEM_ALLOC_NODE_PARAMS_v2>();
                 alloc.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
                 alloc.poolProps.location = access.location;
@@ -301,6 +217,70 @@ impl Recorder {
                 add(&mut params)?
             }
         })
+    }
+
+    /// The function that recordings name so.
+    fn function(&self, name: &str) -> Result<&Function, String> {
+        match name {
+            "" | "noop" => Ok(&self.kernel),
+            "addone" => Ok(&self.other_kernel),
+            "noop@module2" => Ok(&self.second_module[0]),
+            "addone@module2" => Ok(&self.second_module[1]),
+            other => Err(format!("there is no function `{other}`")),
+        }
+    }
+
+    /// A copy of nothing in this direction, with the memory of pairs at its ends.
+    fn copy_of(&self, direction: &str, offset: u64) -> Result<CUDA_MEMCPY3D, String> {
+        let device = self.arena.address() + offset;
+        let host = self.pinned.address() as usize;
+        let (from_host, to_host) = match direction {
+            "htod" => (true, false),
+            "dtoh" => (false, true),
+            "dtod" => (false, false),
+            other => return Err(format!("there is no direction `{other}`")),
+        };
+        let kind = |host| match host {
+            true => CUmemorytype::CU_MEMORYTYPE_HOST,
+            false => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        };
+        let mut copy = zeroed_copy();
+        (copy.srcMemoryType, copy.dstMemoryType) = (kind(from_host), kind(to_host));
+        copy.srcHost = ptr::with_exposed_provenance(host);
+        copy.dstHost = ptr::with_exposed_provenance_mut(host);
+        copy.srcDevice = if to_host { device } else { device + SOURCES };
+        copy.dstDevice = device;
+        (copy.srcPitch, copy.dstPitch) = (PITCH, PITCH);
+        (copy.srcHeight, copy.dstHeight) = (SLICE, SLICE);
+        Ok(copy)
+    }
+
+    /// The parameters of a conditional of one body that decides by a new handle of the graph.
+    fn conditional(&self, graph: CUgraph, kind: &str) -> Result<CUgraphNodeParams, String> {
+        let context = self.device.context();
+        let mut conditional = zeroed::<CUDA_CONDITIONAL_NODE_PARAMS>();
+        conditional.type_ = match kind {
+            "if" => CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF,
+            "while" => CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE,
+            other => return Err(format!("there is no conditional `{other}`")),
+        };
+        (conditional.size, conditional.ctx) = (1, context);
+        let handle = &mut conditional.handle;
+        // SAFETY: the graph and the context live; 0 is no flag and no default.
+        unsafe { call!(cuGraphConditionalHandleCreate(handle, graph, context, 0, 0)) }
+            .map_err(|error| error.to_string())?;
+        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL);
+        params.__bindgen_anon_1.conditional = conditional;
+        Ok(params)
+    }
+
+    /// That the device reads and writes what a node allocates.
+    fn access(&self) -> CUmemAccessDesc {
+        let mut access = zeroed::<CUmemAccessDesc>();
+        access.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = self.device.ordinal() as c_int;
+        access.flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        access
     }
 }
 
@@ -341,14 +321,33 @@ fn chain_of(kernels: usize) -> Vec<Node> {
     (0..kernels).map(node).collect()
 }
 
-fn attribute(
+fn set_attributes(
     node: CUgraphNode,
-    which: CUkernelNodeAttrID,
-    value: &CUkernelNodeAttrValue,
+    priority: i32,
+    cooperative: u8,
+    cluster: u32,
 ) -> Result<(), String> {
-    // SAFETY: the node was just added as a kernel; the value is that of the attribute.
-    unsafe { call!(cuGraphKernelNodeSetAttribute(node, which, value)) }
-        .map_err(|error| error.to_string())
+    use CUkernelNodeAttrID as A;
+    let set = |which, change: &dyn Fn(&mut CUkernelNodeAttrValue)| {
+        let mut value = zeroed::<CUkernelNodeAttrValue>();
+        change(&mut value);
+        // SAFETY: the node was just added as a kernel; the value is that of the attribute.
+        unsafe { call!(cuGraphKernelNodeSetAttribute(node, which, &value)) }
+            .map_err(|error| error.to_string())
+    };
+    if priority != 0 {
+        set(A::CU_LAUNCH_ATTRIBUTE_PRIORITY, &|value| value.priority = priority)?;
+    }
+    if cooperative != 0 {
+        let cooperative = c_int::from(cooperative);
+        set(A::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &|value| value.cooperative = cooperative)?;
+    }
+    if cluster > 1 {
+        set(A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &|value| {
+            (value.clusterDim.x, value.clusterDim.y, value.clusterDim.z) = (cluster, 1, 1);
+        })?;
+    }
+    Ok(())
 }
 
 /// Another function for host nodes.

@@ -28,6 +28,18 @@ const CLUSTER: &str = "extern \"C\" __global__ void pair(unsigned *x) {
     x[blockIdx.x] += count;
 }";
 
+/// Needs more shared memory than a launch may have without asking: 32 KiB of its own, 32 KiB by launch.
+const LARGE: &str = "extern \"C\" __global__ void large(unsigned *x) {
+    __shared__ unsigned own[8192];
+    extern __shared__ unsigned given[];
+    for (unsigned at = threadIdx.x; at < 8192; at += blockDim.x) {
+        own[at] = at;
+        given[8191 - at] = at;
+    }
+    __syncthreads();
+    x[threadIdx.x] += own[threadIdx.x * 7] + given[threadIdx.x];
+}";
+
 /// Launches `step` as any library would.
 pub fn launch(function: &Function, stream: CUstream, memory: &Memory, by: u32) {
     let (mut address, mut by, mut tail) = (memory.address(), by, 5u8);
@@ -332,6 +344,46 @@ fn a_copy_keeps_clusters_and_child_graphs() {
     assert_eq!(imported.reduce_to(&reduced).unwrap().removed, 3 * 2 + 3);
     assert_eq!(*imported.graph(), reduced);
     assert_eq!(result(&mut cuda, &stream, captured, &memory), found);
+}
+
+#[test]
+fn a_copy_may_have_the_shared_memory_that_was_captured() {
+    let Some(mut cuda) = cuda() else { return };
+    let (stream, _, memory) = ready(&mut cuda);
+    let large = cuda.compile(LARGE, "large").unwrap();
+    let allowed = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    let bytes = 32 << 10;
+    let allow = |bytes| {
+        // SAFETY: the function lives.
+        expect(unsafe { sys::cuFuncSetAttribute(large.handle(), allowed, bytes) });
+    };
+    allow(bytes);
+    let captured = stream.capture(CaptureMode::Relaxed, |raw| {
+        let mut address = memory.address();
+        let mut parameters = [(&raw mut address).cast::<c_void>()];
+        let (function, parameters, none) =
+            (large.handle(), parameters.as_mut_ptr(), ptr::null_mut());
+        // SAFETY: function and stream live; the parameter is the function's.
+        expect(unsafe {
+            sys::cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, bytes as u32, raw, parameters, none)
+        });
+        Ok::<_, String>(())
+    });
+    let (captured, ()) = captured.unwrap();
+    // A library that has gone on to a launch with less.
+    allow(0);
+    // SAFETY: the captured graph lives as long as what is read of it.
+    let imported = unsafe { phonograph_cuda::Imported::read(captured.handle()) }.unwrap();
+    let same = imported.graph().clone();
+    let rebuilt = imported.rebuild(&cuda.devices()[0].clone(), &same).unwrap();
+    let mut value = 0;
+    // SAFETY: the function lives.
+    expect(unsafe { sys::cuFuncGetAttribute(&mut value, allowed, large.handle()) });
+    assert_eq!(value, bytes, "as much as the node has");
+    let found = result(&mut cuda, &stream, rebuilt, &memory);
+    let expected: Vec<u32> = (0..64).map(|at| 1 + 3 * (at * 7 + 8191 - at)).collect();
+    assert_eq!(found, expected);
+    drop(captured);
 }
 
 #[test]

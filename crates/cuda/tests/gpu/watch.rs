@@ -7,6 +7,9 @@ use phonograph_graph::NodeId;
 use crate::case::{cuda, expect};
 use crate::foreign::{launch, ready};
 
+/// Bytes of a piece of a copy, which copies share.
+const PIECE: u64 = 128 << 10;
+
 #[test]
 fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     let Some(mut cuda) = cuda() else { return };
@@ -56,7 +59,7 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
         assert!(matches!(changed[..], [(at, _)] if at == block), "kernel {node}: {changed:?}");
         watch.restore(&begin[block..=block]).unwrap();
     }
-    watch.clear(&[0]).unwrap();
+    watch.fill(&[0], 0).unwrap();
     assert!(watch.changed(&begin[..1]).unwrap().is_empty(), "memory begins as zeros");
 
     // The bytes that differ are told to the word, also where pieces and rows of 16 bytes end.
@@ -71,7 +74,15 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
         }
         stream.synchronize().unwrap();
         let changed = watch.changed(&[(spare, &zeros)]).unwrap();
-        assert_eq!(changed, [(0, first / 4 * 4..last / 4 * 4 + 4)]);
+        let bytes = first / 4 * 4..last / 4 * 4 + 4;
+        assert_eq!(changed, [(0, bytes.clone())]);
+        // A copy of what has changed is one of the whole.
+        let (saved, taken) = watch.save_changes(&[(spare, bytes, &zeros)]).unwrap().remove(0);
+        assert_eq!(taken, (300 << 10).min((last / PIECE + 1) * PIECE) - first / PIECE * PIECE);
+        watch.fill(&[spare], 7).unwrap();
+        watch.restore(&[(spare, &saved)]).unwrap();
+        assert!(watch.changed(&[(spare, &saved)]).unwrap().is_empty());
+        assert_eq!(watch.changed(&[(spare, &zeros)]).unwrap(), changed);
         watch.restore(&[(spare, &zeros)]).unwrap();
         assert!(watch.changed(&[(spare, &zeros)]).unwrap().is_empty());
     }

@@ -19,9 +19,9 @@ pub struct Race {
 /// A weak edge orders: it may join only kernels that wait for their producer before they touch memory.
 ///
 /// Only declared operands count, and those that were observed, as far as the trials went. A graph from elsewhere, of whose
-/// nodes the effects are unknown, has none that could be told. Inner graphs are for the caller to ask about. Of many nodes that race for the same bytes, each is
-/// reported against its neighbours in topological order, which is enough to show that there is a race. Costs what
-/// inference costs, and a pass over the graph per 64 conflicting nodes.
+/// nodes the effects are unknown, has none that could be told. Inner graphs are for the caller to ask about. Of many nodes
+/// that race for the same bytes, each is reported against its neighbours in topological order, which is enough to show that
+/// there is a race. Costs what inference costs, and a pass over the graph per 64 conflicting nodes.
 pub fn races(graph: &ComputeGraph) -> Vec<Race> {
     races_of(graph, |node, found| graph.add_operands(node, found))
 }

@@ -11,8 +11,8 @@ use phonograph_graph::{DType, FusedKernel, View};
 use super::code::{self, Code};
 use super::params::Params;
 use super::{CudaKernel, ENTRY};
-use crate::code::stores;
-use crate::space::{Space, strides};
+use crate::code::{result_and_views, stores};
+use crate::space::Product;
 
 const THREADS: u32 = 256;
 /// Of fewer tiles than this, each would be most of the time that the whole product takes.
@@ -32,14 +32,9 @@ const SMALL: Cut = Cut { tile: 16, depth: 64 };
 pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel {
     let views = params.views;
     let library = fused.library_operands(views).expect("checked when the graph was built");
-    let (a, b) = (library[0].shape(), library[1].shape());
-    let (a, b) = (a.extents(), b.extents());
-    let (m, k, n) = (a[a.len() - 2], a[a.len() - 1], b[b.len() - 1]);
-    let batches = if a.len() == 3 { a[0] } else { 1 };
     let at = fused.operands();
-    // Positions are at hand, so no axis is merged with another.
-    let seen: Vec<Vec<u64>> = views[at.after_inputs.start..].iter().map(strides).collect();
-    let space = Space::new(library[2].shape().extents(), &seen, true);
+    let product = Product::new(views, &library);
+    let (k, space) = (product.k, &product.results);
     let offset = |view: usize| space.offset(view - at.after_inputs.start);
     // 32 bits where they are enough for every place, because division is much faster then.
     let near = |view: &View| view.region().bytes / view.dtype.size() < 1 << 31;
@@ -47,25 +42,16 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
     let index = if near && k < 1 << 31 { "u32" } else { "u64" };
     let mut words = space.words();
     let first = words.len();
-    words.extend([batches, m, n, k]);
-    for view in &views[..2] {
-        let strides = view.strides();
-        let (row, column) = (strides[strides.len() - 2], strides[strides.len() - 1]);
-        words.extend([if strides.len() == 3 { strides[0] } else { 0 }, row, column]);
-    }
+    words.extend(product.words.map(|(_, value)| value));
     let finish = match &fused.after {
         None => format!("x2[{}] = sums[y][x];", offset(2)),
         Some(expr) => {
             let code = Code {
                 expr,
                 prefix: "w",
-                input: &|input| match input {
-                    0 => "sums[y][x]".to_owned(),
-                    other => {
-                        let view = at.after_inputs.start + other - 1;
-                        format!("x{view}[{}]", offset(view))
-                    }
-                },
+                input: &result_and_views("sums[y][x]", at.after_inputs.start, |view| {
+                    format!("x{view}[{}]", offset(view))
+                }),
                 first_param: 0,
                 position: &|of| format!("c{of}"),
             };
@@ -75,16 +61,14 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
             format!("\n{}{stores}", code.declare())
         }
     };
-    let positions = if a.len() == 3 {
+    let positions = if space.extents.len() == 3 {
         format!("const {index} c0 = batch, c1 = r, c2 = q;")
     } else {
         format!("const {index} c0 = r, c1 = q;")
     };
     let double = library[0].dtype == DType::F64;
     let (element, fma) = if double { ("f64", "fma") } else { ("f32", "fmaf") };
-    let tiles =
-        |tile: u64| batches.saturating_mul(m.div_ceil(tile)).saturating_mul(n.div_ceil(tile));
-    let cut = if tiles(LARGE.tile) < FEW { SMALL } else { LARGE };
+    let cut = if product.tiles(LARGE.tile) < FEW { SMALL } else { LARGE };
     let mut body = BODY
         .replace("$TILE", &cut.tile.to_string())
         .replace("$DEPTH", &cut.depth.to_string())
@@ -95,8 +79,7 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
         .replace("$FMA", fma)
         .replace("$POSITIONS", &positions)
         .replace("$FINISH", &finish);
-    for (at, name) in (first..).zip(["batches", "m", "n", "k", "a0", "a1", "a2", "b0", "b1", "b2"])
-    {
+    for (at, (name, _)) in (first..).zip(product.words) {
         body = body.replace(&format!("${name};"), &format!("s.w[{at}];"));
     }
     let prelude = code::prelude(&fused.after, words.len(), params.enters);
@@ -111,7 +94,7 @@ pub(super) fn kernel(fused: &FusedKernel, mut params: Params<'_>) -> CudaKernel 
     );
     CudaKernel {
         source,
-        blocks: tiles(cut.tile).clamp(1, 1 << 30) as u32,
+        blocks: product.tiles(cut.tile).clamp(1, 1 << 30) as u32,
         threads: THREADS,
         params,
     }

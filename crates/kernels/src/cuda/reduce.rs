@@ -19,8 +19,8 @@ use super::code::{self, Code};
 use super::params::Params;
 use super::space::THREADS;
 use super::{CudaError, CudaKernel, ENTRY, Param, raw};
-use crate::code::stores;
-use crate::space::Reduced;
+use crate::code::{position_of_element, result_and_views, stores};
+use crate::space::{Reduced, Space};
 
 const CHUNK: u64 = 1024;
 /// The most warps of a block that share an output.
@@ -45,11 +45,8 @@ pub(super) fn kernel(
     if op == ReduceOp::ArgMax && length > i32::MAX as u64 {
         return Err(CudaError::TooLong(length));
     }
-    let at = fused.operands();
     let Reduced { results: space, along, by_columns, by_axis } =
         Reduced::new(fused, views, axis, output);
-    let exprs = || [&fused.before, &fused.after].into_iter().flatten();
-    let by_columns = by_columns && space.elements >= MANY_OUTPUTS;
     let mut words = space.words();
     let at_length = words.len();
     words.push(length);
@@ -59,78 +56,8 @@ pub(super) fn kernel(
         1 => format!("(u64)({}) + at", space.offset(view)),
         _ => format!("(u64)({}) + at * s.w[{}]", space.offset(view), at_length + 1 + view),
     };
-    // The element at position `at` along the axis.
-    let element = match &fused.before {
-        None => format!("return x0[{}];", element_at(0)),
-        Some(expr) => {
-            let code = Code {
-                expr,
-                prefix: "v",
-                input: &|input| format!("x{input}[{}]", element_at(input)),
-                first_param: 0,
-                position: &|of| match usize::from(of) {
-                    of if of == axis => "at".to_owned(),
-                    of => format!("c{}", if of < axis { of } else { of - 1 }),
-                },
-            };
-            let stores = stores(at.before_outputs.clone(), 1, |view, output| {
-                code.store(view, &element_at(view), output)
-            });
-            format!("\n{}{stores}        return {};", code.declare(), code.output(0))
-        }
-    };
-    // What is done to the result of an output.
-    let finish = match &fused.after {
-        None => {
-            let to = at.after_outputs.start;
-            format!("x{to}[{}] = result(a);", space.offset(to))
-        }
-        Some(expr) => {
-            let first_param = fused.before.as_ref().map_or(0, |before| before.params().len());
-            let code = Code {
-                expr,
-                prefix: "w",
-                input: &|input| match input {
-                    0 => "result(a)".to_owned(),
-                    other => {
-                        let view = at.after_inputs.start + other - 1;
-                        format!("x{view}[{}]", space.offset(view))
-                    }
-                },
-                first_param,
-                position: &|of| format!("c{of}"),
-            };
-            let stores = stores(at.after_outputs.clone(), 0, |view, output| {
-                code.store(view, &space.offset(view), output)
-            });
-            format!("{{\n{}{stores}        }}", code.declare())
-        }
-    };
-    let chunks = length.div_ceil(CHUNK);
-    let warps = |chunks: u64| chunks.next_power_of_two().clamp(1, MAX_WARPS);
-    // Chunks of a run; one run is the whole axis.
-    let run = (chunks.saturating_mul(space.elements)).div_ceil(MAX_SPLITS);
-    let run = run.next_power_of_two().max(MIN_RUN);
-    let splits = chunks.div_ceil(run);
-    let is_split = !by_columns && splits > 1;
-    let (body, blocks, threads) = if by_columns {
-        (COLUMNS.to_owned(), space.blocks(), THREADS)
-    } else if is_split {
-        let (at_run, warps) = (words.len(), warps(run));
-        words.push(run);
-        let text = SPLIT
-            .replace("$WARPS", &warps.to_string())
-            .replace("$RUN", &format!("s.w[{at_run}]"))
-            .replace("$SPLITS", &MAX_SPLITS.to_string());
-        (text, (space.elements * splits).max(1) as u32, 32 * warps as u32)
-    } else if warps(chunks) == 1 {
-        let outputs_of_block = u64::from(THREADS / 32);
-        let blocks = space.elements.div_ceil(outputs_of_block).clamp(1, 1 << 20) as u32;
-        (ROW.to_owned(), blocks, THREADS)
-    } else {
-        let (blocks, warps) = (space.elements.clamp(1, 1 << 20) as u32, warps(chunks));
-        (ROWS.replace("$WARPS", &warps.to_string()), blocks, 32 * warps as u32)
-    };
+    let (element, finish) = (element(fused, axis, &element_at), finish(fused, &space));
+    let Way { body, blocks, threads, splits } = way(&space, by_columns, length, &mut words);
     let (positions, element_type) = (space.positions(by_axis), raw(input.dtype));
     let body = body
         .replace(
@@ -138,11 +65,12 @@ pub(super) fn kernel(
             &format!("{positions}        auto element = [&](const u64 at) -> {element_type} {{ {element} }};\n"),
         )
         .replace("$FINISH", &finish);
-    let prelude = code::prelude(exprs(), words.len(), params.enters);
+    let exprs = [&fused.before, &fused.after].into_iter().flatten();
+    let prelude = code::prelude(exprs, words.len(), params.enters);
     let fold = fold(op, input.dtype);
-    params.tensors(at.before_outputs.start);
+    params.tensors(fused.operands().before_outputs.start);
     params.scalars(fused.params());
-    if is_split {
+    if splits > 1 {
         // A counter and, aligned to 16 bytes, an accumulator of up to 16 for each run.
         let counters = (space.elements * 4).next_multiple_of(16);
         params.plain("u8 *scratch", Param::Scratch(counters + space.elements * splits * 16));
@@ -160,6 +88,79 @@ extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({declared}) {{
 "
     );
     Ok(CudaKernel { source, blocks, threads, params })
+}
+
+/// Gives the element at position `at` along the axis, which lies at `place` of each view.
+fn element(fused: &FusedKernel, axis: usize, place: &dyn Fn(usize) -> String) -> String {
+    let Some(expr) = &fused.before else { return format!("return x0[{}];", place(0)) };
+    let code = Code {
+        expr,
+        prefix: "v",
+        input: &|input| format!("x{input}[{}]", place(input)),
+        first_param: 0,
+        position: &position_of_element(axis),
+    };
+    let stores = stores(fused.operands().before_outputs, 1, |view, output| {
+        code.store(view, &place(view), output)
+    });
+    format!("\n{}{stores}        return {};", code.declare(), code.output(0))
+}
+
+/// What is done to the result of an output.
+fn finish(fused: &FusedKernel, space: &Space) -> String {
+    let at = fused.operands();
+    let place = |view: usize| format!("x{view}[{}]", space.offset(view));
+    let Some(expr) = &fused.after else {
+        return format!("{} = result(a);", place(at.after_outputs.start));
+    };
+    let code = Code {
+        expr,
+        prefix: "w",
+        input: &result_and_views("result(a)", at.after_inputs.start, place),
+        first_param: fused.before.as_ref().map_or(0, |before| before.params().len()),
+        position: &|of| format!("c{of}"),
+    };
+    let stores =
+        stores(at.after_outputs, 0, |view, output| code.store(view, &space.offset(view), output));
+    format!("{{\n{}{stores}        }}", code.declare())
+}
+
+/// How outputs are spread over blocks of threads.
+struct Way {
+    body: String,
+    blocks: u32,
+    threads: u32,
+    /// How many blocks share an output.
+    splits: u64,
+}
+
+fn way(space: &Space, by_columns: bool, length: u64, words: &mut Vec<u64>) -> Way {
+    let chunks = length.div_ceil(CHUNK);
+    let warps = |chunks: u64| chunks.next_power_of_two().clamp(1, MAX_WARPS);
+    // Chunks of a run; one run is the whole axis.
+    let run = (chunks.saturating_mul(space.elements)).div_ceil(MAX_SPLITS);
+    let run = run.next_power_of_two().max(MIN_RUN);
+    let splits = chunks.div_ceil(run);
+    if by_columns && space.elements >= MANY_OUTPUTS {
+        Way { body: COLUMNS.to_owned(), blocks: space.blocks(), threads: THREADS, splits: 1 }
+    } else if splits > 1 {
+        let (at_run, warps) = (words.len(), warps(run));
+        words.push(run);
+        let body = SPLIT
+            .replace("$WARPS", &warps.to_string())
+            .replace("$RUN", &format!("s.w[{at_run}]"))
+            .replace("$SPLITS", &MAX_SPLITS.to_string());
+        let blocks = (space.elements * splits).max(1) as u32;
+        Way { body, blocks, threads: 32 * warps as u32, splits }
+    } else if warps(chunks) == 1 {
+        let outputs_of_block = u64::from(THREADS / 32);
+        let blocks = space.elements.div_ceil(outputs_of_block).clamp(1, 1 << 20) as u32;
+        Way { body: ROW.to_owned(), blocks, threads: THREADS, splits: 1 }
+    } else {
+        let (blocks, warps) = (space.elements.clamp(1, 1 << 20) as u32, warps(chunks));
+        let body = ROWS.replace("$WARPS", &warps.to_string());
+        Way { body, blocks, threads: 32 * warps as u32, splits: 1 }
+    }
 }
 
 /// The accumulator of a reduction and how two are merged.

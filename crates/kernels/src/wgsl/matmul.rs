@@ -10,8 +10,8 @@ use phonograph_graph::FusedKernel;
 use super::code::Code;
 use super::index::{Index, groups};
 use super::{ENTRY, MAX_ELEMENTS, Source, WgslError, WgslKernel, value};
-use crate::code::stores;
-use crate::space::{Space, strides};
+use crate::code::{result_and_views, stores};
+use crate::space::Product;
 
 const TILE: u64 = 64;
 
@@ -22,30 +22,15 @@ pub(super) fn kernel(mut source: Source<'_>, fused: &FusedKernel) -> Result<Wgsl
     if library[2].elements() >= MAX_ELEMENTS {
         return Err(WgslError::TooLarge(library[2].elements()));
     }
-    let (a, b) = (library[0].shape(), library[1].shape());
-    let (a, b) = (a.extents(), b.extents());
-    let (m, k, n) = (a[a.len() - 2], a[a.len() - 1], b[b.len() - 1]);
-    let batches = if a.len() == 3 { a[0] } else { 1 };
     let at = fused.operands();
-    // Positions are at hand, so no axis is merged with another.
-    let seen: Vec<Vec<u64>> = views[at.after_inputs.start..].iter().map(strides).collect();
-    let space = Space::new(library[2].shape().extents(), &seen, true);
+    let product = Product::new(views, &library);
+    let tiles = product.tiles(TILE);
     let block = &mut source.block;
-    let index = Index::new(space, block);
+    let index = Index::new(product.results, block);
     let offset = |view: usize| index.offset(view - at.after_inputs.start);
-    let mut body = BODY.to_owned();
-    let mut set = |name: &str, value: u64| {
+    let mut body = BODY.replace("$ENTRY", ENTRY);
+    for (name, value) in product.words {
         body = body.replace(&format!("${name};"), &format!("{};", block.value(value)));
-    };
-    for (name, value) in [("batches", batches), ("m", m), ("n", n), ("k", k)] {
-        set(name, value);
-    }
-    for (name, view) in [("a", &views[0]), ("b", &views[1])] {
-        let strides = view.strides();
-        let rank = strides.len();
-        set(&format!("{name}0"), if rank == 3 { strides[0] } else { 0 });
-        set(&format!("{name}1"), strides[rank - 2]);
-        set(&format!("{name}2"), strides[rank - 1]);
     }
     let finish = match &fused.after {
         None => format!("    store2({}, sum);\n", offset(2)),
@@ -53,13 +38,9 @@ pub(super) fn kernel(mut source: Source<'_>, fused: &FusedKernel) -> Result<Wgsl
             let code = Code {
                 expr,
                 prefix: "w",
-                input: &|input| match input {
-                    0 => "sum".to_owned(),
-                    other => {
-                        let view = at.after_inputs.start + other - 1;
-                        format!("load{view}({})", offset(view))
-                    }
-                },
+                input: &result_and_views("sum", at.after_inputs.start, |view| {
+                    format!("load{view}({})", offset(view))
+                }),
                 params: source.scalars,
                 position: &|of| format!("c{of}"),
             };
@@ -70,7 +51,7 @@ pub(super) fn kernel(mut source: Source<'_>, fused: &FusedKernel) -> Result<Wgsl
             format!("{values}{stores}")
         }
     };
-    let positions = if a.len() == 3 {
+    let positions = if index.space.extents.len() == 3 {
         "    let c0 = batch;\n    let c1 = row;\n    let c2 = column;\n"
     } else {
         "    let c0 = row;\n    let c1 = column;\n"
@@ -78,10 +59,8 @@ pub(super) fn kernel(mut source: Source<'_>, fused: &FusedKernel) -> Result<Wgsl
     let body = format!(
         "fn finish(batch: u32, row: u32, column: u32, i: u32, sum: f32) {{
 {positions}{finish}}}
-{}",
-        body.replace("$ENTRY", ENTRY)
+{body}"
     );
-    let tiles = batches * m.div_ceil(TILE) * n.div_ceil(TILE);
     Ok(source.finish(&body, groups(tiles), false))
 }
 

@@ -17,7 +17,7 @@ use phonograph_graph::{DType, FusedKernel, ReduceOp};
 use super::code::Code;
 use super::index::{Index, THREADS, groups};
 use super::{ENTRY, MAX_ELEMENTS, Source, WgslError, WgslKernel, value};
-use crate::code::stores;
+use crate::code::{position_of_element, result_and_views, stores};
 use crate::space::Reduced;
 
 const CHUNK: u64 = 1024;
@@ -61,10 +61,7 @@ pub(super) fn kernel(
                 prefix: "v",
                 input: &|input| format!("load{input}({})", element_at(input)),
                 params: params_before,
-                position: &|of| match usize::from(of) {
-                    of if of == axis => "at".to_owned(),
-                    of => format!("c{}", if of < axis { of } else { of - 1 }),
-                },
+                position: &position_of_element(axis),
             };
             let values = code.declare(block)?;
             let stores = stores(at.before_outputs.clone(), 1, |view, output| {
@@ -83,13 +80,9 @@ pub(super) fn kernel(
             let code = Code {
                 expr,
                 prefix: "w",
-                input: &|input| match input {
-                    0 => "result(a)".to_owned(),
-                    other => {
-                        let view = at.after_inputs.start + other - 1;
-                        format!("load{view}({})", index.offset(view))
-                    }
-                },
+                input: &result_and_views("result(a)", at.after_inputs.start, |view| {
+                    format!("load{view}({})", index.offset(view))
+                }),
                 params: params_after,
                 position: &|of| format!("c{of}"),
             };

@@ -20,7 +20,7 @@ use crate::graph::{NodeId, Scalar, SlotId};
 use crate::issue::Issue;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
-use crate::recorder::OpRecorder;
+use crate::recorder::Recording;
 use crate::runtime::streams::{Slot, Waiting};
 use crate::{Error, Result};
 
@@ -132,14 +132,12 @@ impl Issue for Auditor<'_> {
     fn issue<O: GraphNode>(&self, op: O) -> Result<<O as DeviceOp>::Output> {
         let lock = ExecutionLock::take("Auditor::issue")?;
         let run = self.stream.run();
-        let recorder = OpRecorder::new("audited");
-        let identity = recorder.identity.clone();
-        let recorder = RefCell::new(recorder);
-        let cx = ExecutionContext::recording(self.stream, &run, &recorder, &identity);
+        let recording = Recording::new("audited");
+        let cx = ExecutionContext::recording(self.stream, &run, &recording);
         // SAFETY: the lock is held; the nodes run before the output is given to anybody.
         let output = unsafe { op.execute(&cx)? };
         drop(lock);
-        let program = Program::new(self.stream, recorder.into_inner().finish()?, &[])?;
+        let program = Program::new(self.stream, recording.into_recorder().finish()?, &[])?;
         let steps = Arc::new(program).run(self.stream)?;
         self.steps.borrow_mut().extend(steps);
         Ok(output)
@@ -147,6 +145,7 @@ impl Issue for Auditor<'_> {
 }
 
 /// See [`GraphLaunch::audit`](crate::GraphLaunch::audit).
+#[track_caller]
 pub(crate) fn audit(
     sealed: &Sealed,
     values: &[(Slot, Scalar)],

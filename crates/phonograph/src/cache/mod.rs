@@ -7,6 +7,7 @@
 mod buckets;
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -95,7 +96,7 @@ struct Shared<G> {
 /// use phonograph::cache::{Buckets, Cached, GraphCache};
 /// use phonograph::prelude::*;
 ///
-/// kernel! { fn double(x: &[f32], y: out [f32]) |e| { y = x * e.f32(2.0); } }
+/// kernel! { fn double(x: &[f32], y: out [f32]) |_e| { y = 2.0 * x; } }
 ///
 /// struct Doubler { x: Tensor<f32>, y: Tensor<f32>, graph: CapturedGraph<()> }
 /// impl Cached for Doubler {
@@ -160,6 +161,7 @@ impl<G: Cached> GraphCache<G> {
     /// # Errors
     /// [`Error::NoBucket`]; those of the capture, which the next look-up tries again; [`Error::NonReentrant`] from inside
     /// a capture, where it could not capture, and inside the very capture that it asks for.
+    #[track_caller]
     pub fn get(&self, extents: &[u64]) -> Result<Arc<Entry<G>>> {
         ExecutionLock::check("GraphCache::get")?;
         let bucket = self.0.buckets.round(extents)?;
@@ -171,7 +173,8 @@ impl<G: Cached> GraphCache<G> {
             }
             match entries.states.get(&*bucket) {
                 Some(State::Capturing(by)) if *by == Some(thread::current().id()) => {
-                    return Err(Error::NonReentrant { what: "GraphCache::get inside its capture" });
+                    let what = "GraphCache::get inside its capture";
+                    return Err(Error::NonReentrant { what, at: Some(Location::caller()) });
                 }
                 Some(State::Capturing(_)) => {
                     waited = true;

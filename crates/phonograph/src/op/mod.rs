@@ -138,6 +138,7 @@ pub trait DeviceOp:
     ///
     /// # Errors
     /// [`NonReentrant`](crate::Error::NonReentrant), [`NoStream`](crate::Error::NoStream), and what the work says.
+    #[track_caller]
     fn sync(self) -> Result<<Self as DeviceOp>::Output> {
         future::sync(self)
     }
@@ -146,11 +147,13 @@ pub trait DeviceOp:
     ///
     /// # Errors
     /// [`NonReentrant`](crate::Error::NonReentrant), and what the work says.
+    #[track_caller]
     fn sync_on(self, stream: &Stream) -> Result<<Self as DeviceOp>::Output> {
         future::sync_on(self, stream, ".sync_on()")
     }
 
     /// To be awaited, by a policy: a device, a stream, or a [`Policy`].
+    #[track_caller]
     fn schedule(self, policy: impl Into<Policy>) -> DeviceFuture<Self> {
         DeviceFuture::by(self, policy.into())
     }
@@ -159,6 +162,7 @@ pub trait DeviceOp:
     ///
     /// # Errors
     /// As for [`CapturedGraph::capture`].
+    #[track_caller]
     fn graph_on(self, stream: &Stream) -> Result<CapturedGraph<<Self as DeviceOp>::Output>> {
         CapturedGraph::capture(stream, self)
     }
@@ -199,6 +203,7 @@ macro_rules! awaitable {
             type Output = $crate::Result<<$op as $crate::DeviceOp>::Output>;
             type IntoFuture = $crate::DeviceFuture<$op>;
 
+            #[track_caller]
             fn into_future(self) -> Self::IntoFuture {
                 $crate::DeviceFuture::new(self)
             }

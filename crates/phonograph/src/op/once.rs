@@ -46,7 +46,7 @@ impl<O: DeviceOp, S> Once<O, S> {
         // Another thread executes it, which takes as long as handing its work over. This one must not wait for itself.
         let by = *self.by.lock().unwrap_or_else(PoisonError::into_inner);
         if by == Some(thread::current().id()) {
-            return Err(Error::NonReentrant { what: "a shared operation" });
+            return Err(Error::NonReentrant { what: "a shared operation", at: None });
         }
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }

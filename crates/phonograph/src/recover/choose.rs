@@ -234,8 +234,9 @@ impl Watched<'_> {
         after: &mut Arranged,
         options: &Options,
     ) -> Result<bool, RecoverError> {
+        let count = self.known.len() as u32;
         let compared: Vec<BlockId> =
-            (0..self.scratch.start).map(|block| BlockId(block as u32)).collect();
+            (0..count).map(BlockId).filter(|&block| !self.is_scratch(block)).collect();
         let first = options.limits.samples.max(2).saturating_add(options.limits.rounds) + 1;
         for sample in first..first.saturating_add(options.inputs) {
             self.give(sample)?;

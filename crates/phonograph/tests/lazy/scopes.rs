@@ -71,6 +71,35 @@ fn inside_a_scope_everything_that_executes_is_refused_and_the_capture_goes_on() 
 }
 
 #[test]
+fn what_is_refused_inside_says_where_it_was_asked_for() {
+    let device = device();
+    let stream = device.stream(0);
+    let (x, mut y) = (four(&stream, 1.0), four(&stream, 2.0));
+    let graph = sum(&x, &mut y).map(drop).graph_on(&stream).unwrap();
+    let mut refusals = Vec::new();
+    let from = line!();
+    let captured = CapturedGraph::scope(&stream, |s| {
+        refusals.push(x.to_vec().map(drop));
+        refusals.push(sum(&x, &mut y).map(drop).sync());
+        refusals.push(graph.launch().sync_on(&stream));
+        refusals.push(graph.launch().graph_on(&stream).map(drop));
+        refusals.push(graph.update(api::store(vec![0.0f32; 4], &mut y)));
+        refusals.push(stream.sync());
+        refusals.push(stream.issue(sum(&x, &mut y)).map(drop));
+        refusals.push(block_on(async { graph.launch().await }));
+        refusals.push(CapturedGraph::scope(s.stream(), |_| Ok(())).map(drop));
+        Ok(())
+    });
+    captured.unwrap();
+    for (line, refusal) in (from + 2..).zip(refusals) {
+        let error = refusal.unwrap_err();
+        let Error::NonReentrant { at: Some(at), .. } = &error else { panic!("{error}") };
+        assert_eq!((at.file(), at.line()), (file!(), line), "{error}");
+        assert!(error.to_string().contains(&at.to_string()), "{error}");
+    }
+}
+
+#[test]
 fn inside_a_captured_closure_it_is_the_same() {
     let device = device();
     let stream = device.stream(0);

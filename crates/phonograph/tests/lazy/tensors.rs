@@ -65,11 +65,11 @@ fn wrong_shapes_are_errors_with_their_place() {
     // Beside the code, since these tests also run where the sources are not.
     insta::assert_debug_snapshot!(errors, @r#"
     [
-        "sum: shape [3] cannot become [4]",
+        "sum: shape [3] cannot be broadcast to [4]",
         "store: 3 elements for a tensor of 4",
-        "matmul: operand 0 has 1 axes, not 2 or 3",
-        "elements 1..5 of an axis of 3",
-        "elements 0..5 of an axis of 4",
+        "matmul: operand 0 has rank 1, not 2 or 3",
+        "elements 1..5 reach past the end of an axis of 3",
+        "elements 0..5 reach past the end of an axis of 4",
         "chunks_mut: parts of no rows",
         "7 axes; a view has at most 6",
     ]

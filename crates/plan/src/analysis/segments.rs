@@ -113,8 +113,8 @@ impl<T: Clone> Segments<T> {
         reached >= end
     }
 
-    /// Shows `visit` the value of every segment of `start..end`, in order: segments are cut at its ends, and bytes without a value
-    /// get the default.
+    /// Shows `visit` the value of every segment of `start..end`, in order: segments are cut at its ends, and bytes without
+    /// a value get the default.
     pub fn visit(&mut self, start: u64, end: u64, mut visit: impl FnMut(&mut T))
     where
         T: Default,

@@ -65,8 +65,8 @@ pub struct FusionOptions {
     /// Kernels that do not depend on one another are merged up to this many elements; 0 for never.
     pub independent_elements: u64,
     /// Operations that may be done more often than once to compute a result anew for every element of a reader that sees
-    /// it repeated, instead of by a kernel of its own; 0 for never. As many as are set take a core less than half a microsecond. On a
-    /// GPU, where memory is what large kernels wait for, millions cost less than a launch.
+    /// it repeated, instead of by a kernel of its own; 0 for never. As many as are set take a core less than half a
+    /// microsecond. On a GPU, where memory is what large kernels wait for, millions cost less than a launch.
     pub repeated_ops: u64,
 }
 

@@ -1,9 +1,9 @@
 //! Local search over the order in which first fit places items.
 //!
 //! In: items, conflicts, an order and what it gives. Out: a better placement, if one was found. What decides the peak is
-//! an item that ends there: it is taken earlier in the order, or changes places with one that it conflicts with, and the new order is kept
-//! where the peak is no higher. After many tries in vain a few items are moved at random, and after very many the search ends. One step is one placement of all
-//! items.
+//! an item that ends there: it is taken earlier in the order, or changes places with one that it conflicts with, and the
+//! new order is kept where the peak is no higher. After many tries in vain a few items are moved at random, and after very
+//! many the search ends. One step is one placement of all items.
 
 use super::Budget;
 use super::first_fit::{Conflicts, FirstFit, Item};

@@ -114,7 +114,8 @@ pub struct Price {
 pub struct MemoryReport {
     /// Where buffers lie.
     pub memory: MemoryPlan,
-    /// Order to be added to the graph's: the first is complete before the second starts. For [`Schedule::reuse`](phonograph_graph::Schedule::reuse).
+    /// Order to be added to the graph's: the first is complete before the second starts. For
+    /// [`Schedule::reuse`](phonograph_graph::Schedule::reuse).
     pub reuse: Vec<(NodeId, NodeId)>,
     /// What any plan needs that adds no order.
     pub lower_bound: Bound,

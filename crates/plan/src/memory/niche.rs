@@ -11,10 +11,11 @@
 //! buffers can be leftmost. It takes the niche and side with the fewest choices.
 //!
 //! What makes it fast: sections over which nothing remains, and cuts that no remaining buffer crosses, are walls; parts between
-//! walls are solved one by one, and when one cannot be, the search returns at once to the choice that made it. Floors and remaining buffers
-//! under which a part had no solution are remembered (by a hash of 64 bits: a collision could hide a placement, never make a
-//! wrong one). Runs of limited length restart (Luby, Sinclair, Zuckerman, IPL 1993) with other preferences; from the fourth on,
-//! niches in which dead ends were found recently come first (as variables do in Moskewicz et al., DAC 2001).
+//! walls are solved one by one, and when one cannot be, the search returns at once to the choice that made it. Floors and
+//! remaining buffers under which a part had no solution are remembered (by a hash of 64 bits: a collision could hide a
+//! placement, never make a wrong one). Runs of limited length restart (Luby, Sinclair, Zuckerman, IPL 1993) with other
+//! preferences; from the fourth on, niches in which dead ends were found recently come first (as variables do in Moskewicz
+//! et al., DAC 2001).
 //!
 //! The problem and the use of sections, floors and canonical placements are those of Moffitt, "MiniMalloc", ASPLOS 2023, which
 //! branches on the buffer of least offset instead. A step costs O(sections + buffers that start or end in niches).

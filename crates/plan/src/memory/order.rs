@@ -1,8 +1,8 @@
 //! Which buffers are wholly before which, for every pair: for pools small enough that this pays.
 //!
 //! In: tenants of one pool that may share, and an exact index of the nodes' order. Out: for each tenant the set of those
-//! that it is wholly before, and, where the order is an *interval order*, spans on a line that say the same: then placement is the
-//! problem of lifetimes, for which there is a complete search. O(tenants²) questions and bits.
+//! that it is wholly before, and, where the order is an *interval order*, spans on a line that say the same: then placement
+//! is the problem of lifetimes, for which there is a complete search. O(tenants²) questions and bits.
 
 use fixedbitset::FixedBitSet;
 

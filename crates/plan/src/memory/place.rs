@@ -4,8 +4,8 @@
 //!
 //! Sizes are divided by their greatest common divisor, lifetimes without bytes left out. Ways to place, each where it pays:
 //! a sweep along the time line that gives what starts the tightest gap (O(n log n), any size); first fit in several
-//! orders (O(n²), up to [`FIRST_FIT`] items); the complete search of `niche`, at the lower bound first, and between it and the best
-//! known peak in turn.
+//! orders (O(n²), up to [`FIRST_FIT`] items); the complete search of `niche`, at the lower bound first, and between it and
+//! the best known peak in turn.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,9 @@
 //! Places the buffers of one memory space.
 //!
-//! In: tenants. Out: offsets, the pool's size, and what any plan needs. First the one-pass arena, near-linear. Where that is above
-//! the simple lower bound, the lowest fit for each buffer in turn; and if the pool is small enough for all pairs: the exact bound, and then the complete search if the
-//! order of the buffers is an interval order, else first fit in several orders and local search over them.
+//! In: tenants. Out: offsets, the pool's size, and what any plan needs. First the one-pass arena, near-linear. Where that
+//! is above the simple lower bound, the lowest fit for each buffer in turn; and if the pool is small enough for all pairs:
+//! the exact bound, and then the complete search if the order of the buffers is an interval order, else first fit in
+//! several orders and local search over them.
 
 use std::cmp::Reverse;
 

@@ -1,13 +1,14 @@
 //! Trades concurrency for bytes: orders nodes that the graph does not, so that buffers fit within a limit.
 //!
-//! In: a graph, a limit, costs. Out: places within the limit, and *reuse edges*, after which every two buffers that share bytes are
-//! wholly before each other. All reuse edges go forward in one topological order, so they close no cycle.
+//! In: a graph, a limit, costs. Out: places within the limit, and *reuse edges*, after which every two buffers that share
+//! bytes are wholly before each other. All reuse edges go forward in one topological order, so they close no cycle.
 //!
 //! Two orders are tried: the graph's own and one that always takes the ready node after which the least memory is live.
-//! Run one node at a time in such an order, buffers are lifetimes, and the least memory for those is what the limit must allow; if it
-//! does not, the limit is refused. Otherwise buffers are placed in the order's sequence: in bytes whose last occupants are wholly before them, in new bytes
-//! up to the limit, and only then in bytes whose occupants are merely done by then, those first that keep the new one waiting least. Where that
-//! leaves no room the placement of the lifetimes is taken. The edges are those that its hand-overs need.
+//! Run one node at a time in such an order, buffers are lifetimes, and the least memory for those is what the limit must
+//! allow; if it does not, the limit is refused. Otherwise buffers are placed in the order's sequence: in bytes whose last
+//! occupants are wholly before them, in new bytes up to the limit, and only then in bytes whose occupants are merely done
+//! by then, those first that keep the new one waiting least. Where that leaves no room the placement of the lifetimes is
+//! taken. The edges are those that its hand-overs need.
 //!
 //! O(buffers · occupants of bytes) and the search for the lifetimes.
 

@@ -1,8 +1,9 @@
 //! In-place updates: a kernel writes its result over an input that nobody needs after it, so that one buffer does where two did.
 //!
-//! In: a graph. Out: the same nodes and edges on fewer buffers. Elementwise kernels, and the elementwise parts of fused ones, read
-//! each element before they write it, so a result can take the place of an input that is seen through the same view. Of
-//! two scratch buffers of one size and memory, of which the kernel reads one and writes the other, one is enough if
+//! In: a graph. Out: the same nodes and edges on fewer buffers. Elementwise kernels, and the elementwise parts of fused
+//! ones, read each element before they write it, so a result can take the place of an input that is seen through the same
+//! view. Of two scratch buffers of one size and memory, of which the kernel reads one and writes the other, one is enough
+//! if
 //!
 //! 1. every other node that touches the input is complete before the kernel touches memory, and
 //! 2. every other node that touches the result touches memory only once the kernel is complete.

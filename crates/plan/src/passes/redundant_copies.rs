@@ -11,6 +11,8 @@
 //! Contents are followed in topological order, which shows the same as any other where there is no race. O(nodes +
 //! edges + operands · log segments) a round, and [`ordered`] for the writers and readers of what is copied.
 
+use std::ops::Range;
+
 use phonograph_graph::{
     Access, Arg, BufferId, ComputeGraph, Node, NodeId, NodeKind, Rebuild, Region, Space,
 };
@@ -187,31 +189,13 @@ fn read_through(graph: &ComputeGraph) -> Result<Rewritten, PassError> {
             Err(why) => report.left.push(Left { node, why }),
         }
     }
-    let mut pairs = Vec::new();
-    for candidate in &mut candidates {
-        candidate.asked = pairs.len()..pairs.len() + candidate.writers.len();
-        pairs.extend(candidate.writers.iter().map(|&writer| (writer, candidate.node)));
-    }
-    let before = ordered(graph, &pairs, By::Wait);
-    // A writer that is not before the copy must come after every reader.
-    let mut pairs = Vec::new();
-    for candidate in &mut candidates {
-        let asked = candidate.asked.clone();
-        let late = candidate.writers.iter().zip(&before[asked]).filter(|(_, before)| !**before);
-        let readers = &candidate.readers;
-        let asked = late.flat_map(|(&writer, _)| readers.iter().map(move |&r| (r, writer)));
-        let from = pairs.len();
-        pairs.extend(asked);
-        candidate.asked = from..pairs.len();
-    }
-    let after = ordered(graph, &pairs, By::Wait);
+    let changed = changed_too_early(graph, &candidates);
     let mut taken: FxHashSet<NodeId> = FxHashSet::default();
     let mut goes = vec![false; graph.node_count()];
     let mut through: FxHashMap<NodeId, Vec<PlainCopy>> = FxHashMap::default();
-    for Candidate { node, copy, readers, asked, .. } in candidates {
-        let unordered = asked.clone().find(|&at| !after[at]);
-        if let Some(at) = unordered {
-            report.left.push(Left { node, why: Reason::SourceChanges(pairs[at].1) });
+    for (Candidate { node, copy, readers, .. }, changed) in candidates.into_iter().zip(changed) {
+        if let Some(writer) = changed {
+            report.left.push(Left { node, why: Reason::SourceChanges(writer) });
             continue;
         }
         // What another copy of this round changes waits for the next.
@@ -248,6 +232,28 @@ fn read_through(graph: &ComputeGraph) -> Result<Rewritten, PassError> {
     }
     rebuild.edges(contracted.edges);
     Rewritten::rebuilt(rebuild, report)
+}
+
+/// Of each candidate, a writer of the source that is neither before the copy nor after every reader. The order of all is asked
+/// for at once.
+fn changed_too_early(graph: &ComputeGraph, candidates: &[Candidate]) -> Vec<Option<NodeId>> {
+    let before: Vec<(NodeId, NodeId)> = candidates
+        .iter()
+        .flat_map(|of| of.writers.iter().map(|&writer| (writer, of.node)))
+        .collect();
+    let mut is_before = ordered(graph, &before, By::Wait).into_iter();
+    let mut after = Vec::new();
+    let mut asked = Vec::with_capacity(candidates.len());
+    for Candidate { writers, readers, .. } in candidates {
+        let from = after.len();
+        for (&writer, _) in writers.iter().zip(&mut is_before).filter(|(_, before)| !before) {
+            after.extend(readers.iter().map(|&reader| (reader, writer)));
+        }
+        asked.push(from..after.len());
+    }
+    let is_after = ordered(graph, &after, By::Wait);
+    let early = |mut asked: Range<usize>| asked.find(|&at| !is_after[at]).map(|at| after[at].1);
+    asked.into_iter().map(early).collect()
 }
 
 /// Who touches the buffers that plain copies read or write.
@@ -306,7 +312,6 @@ struct Candidate {
     readers: Vec<NodeId>,
     /// Who else writes the source.
     writers: Vec<NodeId>,
-    asked: std::ops::Range<usize>,
 }
 
 impl Candidate {
@@ -346,7 +351,7 @@ impl Candidate {
         if readers.len() > Self::MOST || writers.len() > Self::MOST {
             return Err(Reason::TooManyUsers(readers.len() + writers.len()));
         }
-        Ok(Self { node, copy, readers, writers, asked: 0..0 })
+        Ok(Self { node, copy, readers, writers })
     }
 }
 

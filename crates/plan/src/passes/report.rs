@@ -232,7 +232,7 @@ impl fmt::Display for Reason {
             Reason::Event => f.write_str("records or waits for an event"),
             Reason::Allocation => f.write_str("allocates or frees memory"),
             Reason::CanFail => f.write_str("can fail, by what data says"),
-            Reason::NoResult => f.write_str("declares no result"),
+            Reason::NoResult => f.write_str("what it writes is not known"),
             Reason::Carried(buffer) => {
                 write!(f, "writes {buffer}, which is read before it is written")
             }
@@ -368,8 +368,11 @@ impl PassReport {
 impl fmt::Display for PassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
-        let counts: Vec<String> =
-            self.counts().iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let counted = |(name, count): (&&str, &usize)| match (*name, *count) {
+            ("edge removed", 2..) => format!("{count} edges removed"),
+            _ => format!("{count} {name}"),
+        };
+        let counts: Vec<String> = self.counts().iter().map(counted).collect();
         let done = if counts.is_empty() { "nothing to do".to_owned() } else { counts.join(", ") };
         write!(f, "{}: {done}", self.pass)?;
         for change in self.changed.iter().take(SHOWN) {

@@ -2,7 +2,7 @@
 //!
 //! Every sample runs from front to back in captured order, and whatever changes is copied: memory for what nodes write, once
 //! a sample and once more. The first run of all shows what is written the same at every replay, since memory does not hold it
-//! yet.
+//! yet: zeros, too, where memory that nobody has written is spoiled before.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,40 +22,52 @@ pub(super) struct Histories<S: Subject> {
     first: BTreeMap<BlockId, (NodeId, Rc<S::Saved>)>,
 }
 
+/// How a recording ended.
+pub(super) enum Recording {
+    /// Every sample was run.
+    Complete,
+    /// Who watches stopped it.
+    Stopped,
+    /// Copies would take more memory than they may.
+    Full,
+}
+
 impl<S: Subject> Histories<S> {
-    /// Runs every sample and notes what changes; false if it was stopped, or ran out of memory for copies, before it was
-    /// done. Then all nodes are opaque.
+    /// Runs every sample and notes what changes. Unless it is complete all nodes are opaque.
     pub fn record(
         bench: &mut Bench<'_, S>,
         limits: Limits,
         observed: &mut [Observed],
-    ) -> Result<(Self, bool), S::Error> {
+    ) -> Result<(Self, Recording), S::Error> {
         let nodes = bench.subject.nodes();
         let samples = limits.samples.max(2);
         let mut histories = Self { of: Vec::new(), first: BTreeMap::new() };
         // Before the samples a replay as in use: what their first node finds is what a last run has left, not what capturing
         // has.
+        let fresh: Vec<BlockId> = (0..bench.subject.blocks())
+            .map(BlockId)
+            .filter(|&block| bench.subject.is_fresh(block))
+            .collect();
+        bench.subject.spoil(&fresh)?;
         bench.subject.give(samples)?;
         let mut current = all(bench)?;
         let untouched = current.clone();
         let of = samples.saturating_add(1).saturating_mul(nodes);
         for node in (0..nodes).map(NodeId) {
             if !bench.goes_on(Stage::Writes, node.0, of) {
-                return Ok((histories, unexamined(observed)));
+                unexamined(observed);
+                return Ok((histories, Recording::Stopped));
             }
             bench.run(node)?;
             let seen = &mut observed[node.index()];
             seen.trials += 1;
-            for change in update(bench, &mut current)? {
+            for change in update(bench, &mut current)?.0 {
                 let first = || (node, untouched[change.block.index()].clone());
                 histories.first.entry(change.block).or_insert_with(first);
                 seen.writes_to(&change);
             }
         }
         drop(untouched);
-        let size = |bench: &Bench<'_, S>, changes: &[Change]| -> u64 {
-            changes.iter().map(|change| bench.subject.bytes(change.block)).sum()
-        };
         let mut held: u64 = (0..bench.subject.blocks())
             .map(BlockId)
             .chain(histories.first.keys().copied())
@@ -63,20 +75,22 @@ impl<S: Subject> Histories<S> {
             .sum();
         for sample in 0..samples {
             bench.subject.give(sample)?;
-            let given = update(bench, &mut current)?;
-            held += size(bench, &given);
+            held += update(bench, &mut current)?.1;
             let mut history: Vec<History<S::Saved>> =
                 current.iter().map(|saved| vec![(0, saved.clone())]).collect();
             for node in (0..nodes).map(NodeId) {
                 let done = (sample + 1).saturating_mul(nodes).saturating_add(node.0);
-                if held > limits.saved_bytes || !bench.goes_on(Stage::Writes, done, of) {
-                    return Ok((histories, unexamined(observed)));
+                let full = held > limits.saved_bytes;
+                if full || !bench.goes_on(Stage::Writes, done, of) {
+                    unexamined(observed);
+                    let ended = if full { Recording::Full } else { Recording::Stopped };
+                    return Ok((histories, ended));
                 }
                 bench.run(node)?;
                 let seen = &mut observed[node.index()];
                 seen.trials += 1;
-                let changes = update(bench, &mut current)?;
-                held += size(bench, &changes);
+                let (changes, taken) = update(bench, &mut current)?;
+                held += taken;
                 for change in &changes {
                     let at = change.block.index();
                     history[at].push((node.0 + 1, current[at].clone()));
@@ -85,7 +99,7 @@ impl<S: Subject> Histories<S> {
             }
             histories.of.push(history);
         }
-        Ok((histories, true))
+        Ok((histories, Recording::Complete))
     }
 
     /// How many samples were run.
@@ -132,9 +146,8 @@ impl<S: Subject> Histories<S> {
 }
 
 /// Without all samples nothing can be exchanged, which is not complete.
-fn unexamined(observed: &mut [Observed]) -> bool {
+fn unexamined(observed: &mut [Observed]) {
     observed.iter_mut().for_each(|seen| seen.opaque = Some(Opaque::NotExamined));
-    false
 }
 
 /// Copies of all blocks.
@@ -143,17 +156,20 @@ pub(super) fn all<S: Subject>(bench: &mut Bench<'_, S>) -> Result<Vec<Rc<S::Save
     Ok(bench.subject.save(&blocks)?.into_iter().map(Rc::new).collect())
 }
 
-/// Copies what has changed, and says what has.
+/// Copies what has changed, and says what has and how many bytes the copies take.
 pub(super) fn update<S: Subject>(
     bench: &mut Bench<'_, S>,
     current: &mut [Rc<S::Saved>],
-) -> Result<Vec<Change>, S::Error> {
+) -> Result<(Vec<Change>, u64), S::Error> {
     let expected: Vec<(BlockId, &S::Saved)> =
         (0..).map(BlockId).zip(current.iter().map(|saved| &**saved)).collect();
     let changes = bench.subject.changed(&expected)?;
-    let blocks: Vec<BlockId> = changes.iter().map(|change| change.block).collect();
-    for (block, saved) in blocks.iter().zip(bench.subject.save(&blocks)?) {
-        current[block.index()] = Rc::new(saved);
+    let before: Vec<(&Change, &S::Saved)> =
+        changes.iter().map(|change| (change, &*current[change.block.index()])).collect();
+    let copies = bench.subject.save_changes(&before)?;
+    let taken = copies.iter().map(|(_, bytes)| bytes).sum();
+    for (change, (saved, _)) in changes.iter().zip(copies) {
+        current[change.block.index()] = Rc::new(saved);
     }
-    Ok(changes)
+    Ok((changes, taken))
 }

@@ -38,7 +38,7 @@ mod observe;
 mod verify;
 mod workspaces;
 
-use histories::Histories;
+use histories::{Histories, Recording};
 
 pub use flow::data_flow;
 pub use workspaces::{Diverted, Private};
@@ -80,6 +80,8 @@ pub trait Subject {
     fn is_excluded(&self, node: NodeId) -> bool;
     /// Whether nobody looks at what a block holds after a replay.
     fn is_scratch(&self, block: BlockId) -> bool;
+    /// Whether nobody has written a block yet: no node can have been meant to read it before another one writes it.
+    fn is_fresh(&self, block: BlockId) -> bool;
     /// Cuts blocks at these bytes, which are given in ascending order; blocks are numbered anew. A node that seems to name a
     /// block seems to name all its pieces.
     fn cut(&mut self, borders: &[(BlockId, u64)]);
@@ -89,8 +91,16 @@ pub trait Subject {
     fn run(&mut self, node: NodeId) -> Result<(), Self::Error>;
     /// Copies blocks.
     fn save(&mut self, blocks: &[BlockId]) -> Result<Vec<Self::Saved>, Self::Error>;
+    /// Copies blocks that hold what these copies do but for the bytes of the change, and says how many bytes each takes: what
+    /// is the same may be shared.
+    fn save_changes(
+        &mut self,
+        changes: &[(&Change, &Self::Saved)],
+    ) -> Result<Vec<(Self::Saved, u64)>, Self::Error>;
     /// Writes copies back, each block at most once.
     fn restore(&mut self, copies: &[(BlockId, &Self::Saved)]) -> Result<(), Self::Error>;
+    /// Fills blocks with bytes that no node is likely to write everywhere, the same ones everywhere.
+    fn spoil(&mut self, blocks: &[BlockId]) -> Result<(), Self::Error>;
     /// Fills blocks with zeros.
     fn clear(&mut self, blocks: &[BlockId]) -> Result<(), Self::Error>;
     /// Which of these blocks do not hold those bytes, in the order of the list.
@@ -264,6 +274,8 @@ pub enum Verdict {
     },
     /// Stopped before all was verified. Keep the graph as it was captured.
     Stopped,
+    /// Copies would have taken more than [`Limits::saved_bytes`]. Keep the graph as it was captured.
+    Full,
 }
 
 /// Observes, orders and verifies. The memory is left as it was found, also after an error.
@@ -306,8 +318,13 @@ fn attempt<S: Subject>(
     whole: bool,
 ) -> Result<Found, S::Error> {
     let mut observed = vec![Observed::default(); bench.subject.nodes() as usize];
-    let (histories, complete) = Histories::record(bench, limits, &mut observed)?;
-    if complete && whole {
+    let (histories, recorded) = Histories::record(bench, limits, &mut observed)?;
+    let mut ended = match recorded {
+        Recording::Complete => None,
+        Recording::Stopped => Some(Verdict::Stopped),
+        Recording::Full => Some(Verdict::Full),
+    };
+    if ended.is_none() && whole {
         let mut borders = borders::borders(&observed);
         // Copies of scratch memory are of whole blocks.
         borders.retain(|(block, _)| !bench.subject.is_scratch(*block));
@@ -315,14 +332,17 @@ fn attempt<S: Subject>(
             return Ok(Found::Borders(borders));
         }
     }
-    let mut stopped = !complete || !observe::observe(bench, limits, &histories, &mut observed)?;
+    if ended.is_none() && !observe::observe(bench, limits, &histories, &mut observed)? {
+        ended = Some(Verdict::Stopped);
+    }
     let names: Vec<String> =
         (0..bench.subject.nodes()).map(|n| bench.subject.name(NodeId(n))).collect();
     let mut private = Vec::new();
-    if !stopped {
-        let found = workspaces::privatise(bench, limits, &histories, &mut observed, &names)?;
-        stopped = found.is_none();
-        private = found.unwrap_or_default();
+    if ended.is_none() {
+        match workspaces::privatise(bench, limits, &histories, &mut observed, &names)? {
+            Some(found) => private = found,
+            None => ended = Some(Verdict::Stopped),
+        }
     }
     drop(histories);
     let bytes: Vec<u64> =
@@ -330,10 +350,9 @@ fn attempt<S: Subject>(
     let mut missed = Vec::new();
     let flow =
         |observed: &[Observed], missed: &[Missed]| data_flow(&names, &bytes, observed, missed);
-    let verdict = if stopped {
-        Verdict::Stopped
-    } else {
-        verify::verify(bench, limits, &mut observed, &mut missed, &flow)?
+    let verdict = match ended {
+        Some(ended) => ended,
+        None => verify::verify(bench, limits, &mut observed, &mut missed, &flow)?,
     };
     let (graph, runs) = (flow(&observed, &missed), bench.runs);
     let recovered = Recovered { graph, observed, missed, private, verdict, runs };

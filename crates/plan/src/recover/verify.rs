@@ -38,7 +38,7 @@ pub(super) fn verify<S: Subject>(
         let start = current.clone();
         let Some(Reference { results, news }) = reference(bench, limits, observed, &mut current)?
         else {
-            return Ok(Verdict::Stopped);
+            return Ok(Verdict::Full);
         };
         if news {
             graph = flow(observed, missed);
@@ -102,8 +102,9 @@ fn reference<S: Subject>(
     let mut held = 0u64;
     for (node, seen) in (0..).map(NodeId).zip(observed) {
         bench.run(node)?;
-        for change in update(bench, current)? {
-            held += bench.subject.bytes(change.block);
+        let (changes, taken) = update(bench, current)?;
+        held += taken;
+        for change in changes {
             found.news |= seen.writes.binary_search(&change.block).is_err();
             seen.writes_to(&change);
         }

@@ -241,10 +241,13 @@ impl<S: Subject> Trial<'_, '_, S> {
             moved = moved && self.bench.subject.divert(node, &to)?;
         }
         let fit = if moved { self.moves(run, &left) } else { Ok(Fit::Stays) };
-        for &node in &run.nodes {
+        let back = run.nodes.iter().try_for_each(|&node| {
             self.bench.subject.divert(node, &[])?;
-        }
-        fit
+            Ok(())
+        });
+        let fit = fit?;
+        back?;
+        Ok(fit)
     }
 
     /// Runs it on the copy, the block being something else than in the first sample. On the same bytes it must leave in the

@@ -1,6 +1,6 @@
 //! Cases by hand, and what becomes of them.
 
-use phonograph_plan::recover::{Limits, Recovered};
+use phonograph_plan::recover::{Limits, Opaque, Recovered};
 
 use crate::machine::{Kernel, Machine, Naming, open_conflicts};
 use crate::observe_on;
@@ -86,6 +86,26 @@ fn adversarial_cases() {
         }
     }
     insta::assert_snapshot!(told);
+}
+
+/// Zeros over zeros are seen where nobody has written before, so that anything may lie there.
+#[test]
+fn zeros_in_fresh_memory() {
+    let kernels = vec![
+        Kernel::Mix { reads: vec![0], writes: vec![3] },
+        Kernel::Clear { write: 2 },
+        Kernel::Counted { read: 1, counter: 2, write: 4 },
+    ];
+    let edges = |fresh: bool| {
+        let mut machine = Machine::new(kernels.clone(), 2, 5);
+        machine.memory[2].fill(0);
+        machine.fresh[2] = fresh;
+        let recovered = observe_on(&mut machine, Limits::default());
+        let edges: Vec<_> = recovered.graph.edges().map(|edge| (edge.from.0, edge.to.0)).collect();
+        (recovered.observed[1].opaque, edges)
+    };
+    assert_eq!(edges(false), (Some(Opaque::NothingWritten), vec![(0, 1), (1, 2)]));
+    assert_eq!(edges(true), (None, vec![(1, 2)]));
 }
 
 /// What becomes of kernels that share scratch memory: block 5.

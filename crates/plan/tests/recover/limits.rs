@@ -47,7 +47,7 @@ fn copies_keep_to_their_limit() {
     let kernels = vec![Kernel::Mix { reads: vec![0], writes: vec![1] }; 4];
     let limits = Limits { saved_bytes: 3 * BYTES as u64, ..Limits::default() };
     let recovered = observe(&kernels, 1, 2, limits);
-    assert_eq!(recovered.verdict, Verdict::Stopped);
+    assert_eq!(recovered.verdict, Verdict::Full);
     let unseen = |seen: &Observed| seen.opaque == Some(Opaque::NotExamined);
     assert!(recovered.observed.iter().all(unseen));
     assert_eq!(recovered.graph.edge_count(), 3, "the captured chain");

@@ -104,6 +104,7 @@ pub struct Machine {
     pub naming: Vec<Naming>,
     pub diverted: Vec<Vec<Diverted>>,
     pub scratch: Vec<bool>,
+    pub fresh: Vec<bool>,
     /// By kernel: whether it is excluded.
     pub excluded: Vec<bool>,
     /// Whether a kernel has waited for what never comes.
@@ -131,9 +132,21 @@ impl Machine {
         let memory = (0..blocks as u64).map(|block| spread(1000 + block)).collect();
         let pieces = whole((0..blocks).collect());
         let (naming, diverted) = (vec![Naming::All; kernels.len()], vec![vec![]; kernels.len()]);
-        let (excluded, scratch) = (vec![false; kernels.len()], vec![false; blocks]);
-        let (endless, runs) = (false, 0);
-        Self { kernels, memory, pieces, naming, diverted, scratch, excluded, endless, inputs, runs }
+        let excluded = vec![false; kernels.len()];
+        let (scratch, fresh) = (vec![false; blocks], vec![false; blocks]);
+        Self {
+            kernels,
+            memory,
+            pieces,
+            naming,
+            diverted,
+            scratch,
+            fresh,
+            excluded,
+            endless: false,
+            inputs,
+            runs: 0,
+        }
     }
 
     /// Whether a block was cut.
@@ -293,6 +306,10 @@ impl Subject for Machine {
         self.scratch.get(self.pieces[block.0 as usize].0).is_some_and(|scratch| *scratch)
     }
 
+    fn is_fresh(&self, block: BlockId) -> bool {
+        self.fresh.get(self.pieces[block.0 as usize].0).is_some_and(|fresh| *fresh)
+    }
+
     fn cut(&mut self, borders: &[(BlockId, u64)]) {
         let mut pieces = Vec::new();
         for (block, (memory, bytes)) in (0..).map(BlockId).zip(self.pieces.drain(..)) {
@@ -324,11 +341,29 @@ impl Subject for Machine {
         Ok(blocks.iter().map(|&block| self.piece(block).to_vec()).collect())
     }
 
+    fn save_changes(
+        &mut self,
+        changes: &[(&Change, &Self::Saved)],
+    ) -> std::result::Result<Vec<(Self::Saved, u64)>, Self::Error> {
+        let save = |(change, before): &(&Change, &Self::Saved)| {
+            let (mut saved, bytes) = ((*before).clone(), change.bytes.clone());
+            let changed = bytes.start as usize..bytes.end as usize;
+            saved[changed.clone()].copy_from_slice(&self.piece(change.block)[changed]);
+            (saved, bytes.end - bytes.start)
+        };
+        Ok(changes.iter().map(save).collect())
+    }
+
     fn restore(
         &mut self,
         copies: &[(BlockId, &Self::Saved)],
     ) -> std::result::Result<(), Self::Error> {
         copies.iter().for_each(|&(block, saved)| self.piece(block).copy_from_slice(saved));
+        Ok(())
+    }
+
+    fn spoil(&mut self, blocks: &[BlockId]) -> std::result::Result<(), Self::Error> {
+        blocks.iter().for_each(|&block| self.piece(block).fill(0x9d));
         Ok(())
     }
 

@@ -124,6 +124,16 @@ fn what_is_observed_orders_every_conflict() {
             *scratch = u.ratio(1, 4)?;
         }
         machine.scratch[blocks - 1] = u.ratio(3, 4)?;
+        // What is written whole before anything reads it may hold anything until then.
+        for block in inputs..blocks {
+            let of = |touches: Vec<Touch>| touches.into_iter().find(|touch| touch.0 == block);
+            let first = kernels.iter().map(Kernel::truth).find_map(|(reads, writes)| {
+                let (read, written) = (of(reads), of(writes));
+                (read.is_some() || written.is_some()).then_some((read, written))
+            });
+            let whole = matches!(&first, Some((None, Some((_, bytes)))) if *bytes == (0..BYTES));
+            machine.fresh[block] = whole && u.arbitrary()?;
+        }
         let mut captured = Machine::new(kernels.clone(), inputs, blocks);
         let recovered = observe_on(&mut machine, limits);
         assert!(!machine.endless, "{kernels:?}\n{:?}", machine.naming);

@@ -68,7 +68,6 @@ pub(super) enum Op {
 pub(super) struct Run {
     pub op: Op,
     pub enabled: bool,
-    /// Kernels, copies and fills, as with a driver's graphs.
     pub can_be_disabled: bool,
     /// The node, and the run of the node around it.
     pub node: NodeId,
@@ -258,8 +257,8 @@ impl Exec {
     /// Binds memory to a pointer slot for the replays to come. O(bound buffers + uses of the slot).
     ///
     /// # Errors
-    /// [`SetError`] for what is no pointer slot, and for memory that is too small, another device's, or bound elsewhere already; the slot then
-    /// keeps what it had.
+    /// [`SetError`] for what is no pointer slot, and for memory that is too small, another device's, or bound elsewhere
+    /// already; the slot then keeps what it had.
     pub fn bind(&mut self, buffer: BufferId, memory: &Memory) -> Result<(), SetError> {
         let slots = self.pointer_slots.iter();
         let bound = slots.filter_map(|(id, slot)| Some((id, slot.bound.as_ref()?)));

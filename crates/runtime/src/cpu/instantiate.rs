@@ -22,7 +22,7 @@ use super::exec::{
 use super::kernels::{PrepareError, Prepared, Registry, ScalarSource};
 use super::memory::{Allocation, DeviceToken, Memory, OutOfMemory};
 use super::program::{ProgramBuilder, ProgramError, TaskId, WorkerId};
-use crate::refused::{Refused, SlotExtent, check_bindings, check_graph};
+use crate::refused::{Refused, SlotExtent, can_be_disabled, check_bindings, check_graph};
 
 /// A part of a split node is worth handing to another worker from this much work on; a hand-over costs about a microsecond.
 const SPLIT_NS: u64 = 10_000;
@@ -262,8 +262,7 @@ impl Builder<'_> {
             reason: reason.to_owned(),
         };
         let run = RunId(u32::try_from(self.runs.len()).map_err(|_| ProgramError::TooManyTasks)?);
-        let can_be_disabled =
-            matches!(node.kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_));
+        let can_be_disabled = can_be_disabled(&node.kind);
         let name = node.name.clone();
         let (op, enabled) = (Op::Nothing, true);
         self.runs.push(Run { op, enabled, can_be_disabled, node: id, name, parent });

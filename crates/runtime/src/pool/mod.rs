@@ -281,17 +281,9 @@ impl<P> Pools<P> {
             let serves_nobody = page.is_empty() && page.guards.is_empty() && !page.class.is_alone();
             serves_nobody && !keep(page.stream)
         });
-        let idle: Vec<PageId> = idle.map(|(&id, _)| id).collect();
-        let mut taken = Vec::with_capacity(idle.len());
-        for id in idle {
-            if let Some(page) = self.pages.remove(&id) {
-                if let Some(open) = self.open.get_mut(&(page.stream, page.class)) {
-                    open.remove(&id);
-                }
-                taken.push((id, page.class, page.memory));
-            }
-        }
-        taken
+        let idle: Vec<(PageId, SizeClass)> = idle.map(|(&id, page)| (id, page.class)).collect();
+        let taken = idle.into_iter().filter_map(|(id, class)| Some((id, class, self.remove(id)?)));
+        taken.collect()
     }
 
     /// Takes out every page, whoever holds or guards it: the device is going.

@@ -182,12 +182,13 @@ impl<const DRIVER: bool> SharedCpu<DRIVER> {
 
     fn executable(
         &self,
+        registry: &Registry,
         graph: &ComputeGraph,
         schedule: &Schedule,
         memory: &[(BufferId, Memory)],
         step: Step,
     ) -> Result<Exec, BackendError> {
-        let bindings = Bindings::new(&self.registry);
+        let bindings = Bindings::new(registry);
         let bindings = memory.iter().fold(bindings, |b, (id, part)| b.memory(*id, part));
         let exec = self.cpu.instantiate(graph, schedule, &bindings);
         exec.map_err(|e| BackendError::new(step, e))
@@ -258,8 +259,8 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
         }
         builder.add(op.name, op.kind.clone());
         let graph = builder.build().map_err(|e| wrong(&e))?;
-        let exec =
-            self.executable(&graph, &Schedule::sequential(&graph), &memory, Step::Prepare)?;
+        let schedule = Schedule::sequential(&graph);
+        let exec = self.executable(&self.registry, &graph, &schedule, &memory, Step::Prepare)?;
         let given = DRIVER.then(|| Given {
             name: op.name.into(),
             kind: op.kind.clone(),
@@ -365,7 +366,8 @@ impl<const DRIVER: bool> Backend for SharedCpu<DRIVER> {
         let graph = graph.map_err(|e| BackendError::new(Step::Instantiate, e))?;
         let schedule = (self.plan)(&graph);
         let memory = Vec::from_iter(buffers.into_values());
-        let exec = self.executable(&graph, &schedule, &memory, Step::Instantiate)?;
+        let step = Step::Instantiate;
+        let exec = self.executable(&self.registry, &graph, &schedule, &memory, step)?;
         Ok(CpuExec { exec, slots })
     }
 
@@ -416,11 +418,10 @@ impl<const DRIVER: bool> Adopt for SharedCpu<DRIVER> {
             let part = page.part(*offset, *bytes);
             parts.push((*buffer, part.ok_or_else(|| wrong(&"past the end of the page"))?));
         }
-        let bindings = Bindings::new(&registry);
-        let bindings = parts.iter().fold(bindings, |b, (id, part)| b.memory(*id, part));
-        let exec = self.cpu.instantiate(adopted.graph, adopted.schedule, &bindings);
+        let Adopted { graph, schedule, .. } = adopted;
+        let exec = self.executable(&registry, graph, schedule, &parts, Step::Instantiate)?;
         let slots = adopted.slots.iter().map(|(id, slot)| (slot.key(), *id)).collect();
-        Ok(CpuExec { exec: exec.map_err(|e| wrong(&e))?, slots })
+        Ok(CpuExec { exec, slots })
     }
 }
 

@@ -363,11 +363,7 @@ impl<B: Backend> Stream<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn prepare_with(&self, others: &[&Stream<B>]) -> Result<CaptureWindow<B>, CaptureError> {
-        if others.iter().any(|other| !Arc::ptr_eq(&other.device.0, &self.device.0)) {
-            return Err(CaptureError::OtherDevice { what: "a stream".into() });
-        }
-        let others: Vec<LogicalStreamId> = others.iter().map(|other| other.id).collect();
-        self.open(&others, None)
+        self.open(others, None)
     }
 
     /// As [`prepare_with`](Self::prepare_with), for a graph that may have scratch in common with others of its group.
@@ -385,21 +381,28 @@ impl<B: Backend> Stream<B> {
         group: &GraphGroup,
         others: &[&Stream<B>],
     ) -> Result<CaptureWindow<B>, CaptureError> {
-        let foreign = !Arc::ptr_eq(&group.returns, &self.lock().core.returns);
-        if foreign || others.iter().any(|other| !Arc::ptr_eq(&other.device.0, &self.device.0)) {
-            return Err(CaptureError::OtherDevice { what: "a stream or the group".into() });
+        if !Arc::ptr_eq(&group.returns, &self.lock().core.returns) {
+            return Err(CaptureError::OtherDevice { what: "the group".into() });
         }
-        let others: Vec<LogicalStreamId> = others.iter().map(|other| other.id).collect();
-        self.open(&others, Some(group.id))
+        self.open(others, Some(group.id))
     }
 
     fn open(
         &self,
-        others: &[LogicalStreamId],
+        others: &[&Stream<B>],
         group: Option<GroupId>,
     ) -> Result<CaptureWindow<B>, CaptureError> {
-        let number = self.lock().prepare(self.id, others, group)?;
+        others.iter().try_for_each(|other| self.own(other))?;
+        let others: Vec<LogicalStreamId> = others.iter().map(|other| other.id).collect();
+        let number = self.lock().prepare(self.id, &others, group)?;
         Ok(CaptureWindow { stream: self.clone(), number })
+    }
+
+    fn own(&self, other: &Stream<B>) -> Result<(), CaptureError> {
+        match Arc::ptr_eq(&other.device.0, &self.device.0) {
+            true => Ok(()),
+            false => Err(CaptureError::OtherDevice { what: "a stream".into() }),
+        }
     }
 
     /// What this stream is given from now on comes after what `other` has been given. Work on the same memory is in order
@@ -409,9 +412,7 @@ impl<B: Backend> Stream<B> {
     /// [`CaptureError::Unrecordable`] in the owner's recording if `other` is not recorded with it, which dooms the capture;
     /// [`CaptureError::Neighbour`], [`CaptureError::OtherDevice`], [`CaptureError::Backend`].
     pub fn after(&self, other: &Stream<B>) -> Result<(), CaptureError> {
-        if !Arc::ptr_eq(&other.device.0, &self.device.0) {
-            return Err(CaptureError::OtherDevice { what: "a stream".into() });
-        }
+        self.own(other)?;
         self.lock().after(self.id, other.id)
     }
 

@@ -11,9 +11,16 @@ use super::template::Templates;
 use crate::capture::CaptureError;
 use crate::pool::{Place, Slice};
 
-/// A buffer of a device; never used twice.
+/// A buffer; never used twice in a process, since whoever records may be given buffers of several devices, to be refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BufferKey(pub u64);
+
+impl BufferKey {
+    pub(super) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// A sealed graph of a device; never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -91,7 +98,7 @@ impl Buffer {
         self.0.name.clone()
     }
 
-    /// Its identity on the device.
+    /// Its identity.
     pub fn key(&self) -> BufferKey {
         self.0.key
     }

@@ -23,6 +23,9 @@ pub(super) struct Touched {
     pub writes: bool,
 }
 
+/// How far streams are, in order of their numbers.
+pub(super) type Reached = SmallVec<[(PooledStreamId, Position); 4]>;
+
 /// The last write of a slice and the reads after it; each by the last position of its stream.
 #[derive(Default)]
 struct Last {
@@ -169,11 +172,6 @@ impl Order {
         }
     }
 
-    /// Everything of the stream so far is complete.
-    pub fn completed(&mut self, stream: PooledStreamId) {
-        self.complete[stream.index()] = self.last[stream.index()];
-    }
-
     /// The stream is complete up to here.
     pub fn completed_up_to(&mut self, stream: PooledStreamId, at: Position) {
         let complete = &mut self.complete[stream.index()];
@@ -181,23 +179,21 @@ impl Order {
     }
 
     /// What is complete when the last work of `on` is, as far as it was not before: how much of it and of the streams that it
-    /// is behind, in order of their numbers.
-    pub fn reached(&self, on: PooledStreamId) -> SmallVec<[(PooledStreamId, Position); 4]> {
+    /// is behind.
+    pub fn reached(&self, on: PooledStreamId) -> Reached {
         let behind = self.behind[on.index()].iter().map(|(&stream, &at)| (stream, at));
-        let open = behind.filter(|(stream, at)| *at > self.complete[stream.index()]);
-        let mut all: SmallVec<[(PooledStreamId, Position); 4]> = open.collect();
+        let mut all: Reached =
+            behind.filter(|(stream, at)| *at > self.complete[stream.index()]).collect();
         all.push((on, self.last[on.index()]));
         all.sort_unstable();
         all
     }
 
-    /// The streams that have to be complete before `on` is: it and those it is behind, as far as they are not.
-    pub fn prerequisites(&self, on: PooledStreamId) -> SmallVec<[PooledStreamId; 4]> {
-        let behind = self.behind[on.index()].iter();
-        let open = behind.filter(|(stream, at)| **at > self.complete[stream.index()]);
-        let mut all: SmallVec<[PooledStreamId; 4]> = open.map(|(&stream, _)| stream).collect();
-        all.push(on);
-        all.sort_unstable();
+    /// The streams that have to be complete before `on` is, each to its end: it and those it is behind, as far as they are
+    /// not.
+    pub fn prerequisites(&self, on: PooledStreamId) -> Reached {
+        let mut all = self.reached(on);
+        all.iter_mut().for_each(|(stream, at)| *at = self.last[stream.index()]);
         all
     }
 }
@@ -261,11 +257,11 @@ mod tests {
         assert_eq!(order.waits(None, &[touched(1, false)])[..], [A]);
         order.wait(B, A);
         order.note(B, Position(2), &[touched(1, true)]);
-        assert_eq!(order.prerequisites(B)[..], [A, B]);
-        order.completed(A);
-        assert_eq!(order.prerequisites(B)[..], [B]);
+        assert_eq!(order.prerequisites(B)[..], [(A, Position(1)), (B, Position(2))]);
+        order.completed_up_to(A, Position(1));
+        assert_eq!(order.prerequisites(B)[..], [(B, Position(2))]);
         assert_eq!(order.waits(Some(C), &[touched(1, false)])[..], [B]);
-        order.completed(B);
+        order.completed_up_to(B, Position(2));
         assert!(order.waits(Some(C), &[touched(1, true)]).is_empty());
         assert!(order.is_behind_all(C, A) && order.is_behind_all(C, B));
     }
@@ -279,12 +275,14 @@ mod tests {
         let reached = order.reached(B);
         assert_eq!(reached[..], [(A, Position(1)), (B, Position(2))]);
         order.note(A, Position(3), &[touched(2, true)]);
+        assert_eq!(order.reached(B), reached);
+        assert_eq!(order.prerequisites(B)[..], [(A, Position(3)), (B, Position(2))]);
         order.note(B, Position(4), &[touched(3, true)]);
         reached.iter().for_each(|&(stream, at)| order.completed_up_to(stream, at));
         assert!(order.waits(Some(C), &[touched(1, true)]).is_empty());
         assert_eq!(order.waits(Some(C), &[touched(2, true), touched(3, true)])[..], [A, B]);
         assert_eq!(order.reached(B)[..], [(B, Position(4))], "A is behind nothing of it");
-        order.completed(B);
+        order.completed_up_to(B, Position(4));
         order.completed_up_to(B, Position(2));
         assert!(order.waits(Some(C), &[touched(3, true)]).is_empty(), "it does not go back");
     }
@@ -294,7 +292,7 @@ mod tests {
         let mut order = Order::new(1);
         for page in 0..10 * LEAST_PRUNED as u64 {
             order.note(A, Position(page + 1), &[touched(page, true)]);
-            order.completed(A);
+            order.completed_up_to(A, Position(page + 1));
         }
         assert!(order.slices.len() <= LEAST_PRUNED + 1);
     }

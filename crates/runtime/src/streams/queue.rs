@@ -15,12 +15,14 @@ use std::sync::{Arc, Weak};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::backend::{Backend, Issued, Operand, Placed, PooledStreamId, Ticket, Wait, Waiting};
+use super::backend::{
+    Backend, BackendError, Failed, Issued, Operand, Placed, PooledStreamId, Ticket, Wait, Waiting,
+};
 use super::caught::Caught;
 use super::handle::{Buffer, BufferKey, GraphKey, GraphToken, Returned, Returns, Values};
 use super::launches::Launches;
 use super::op::Operation;
-use super::order::{Order, Position, Touched};
+use super::order::{Order, Position, Reached, Touched};
 use super::prepared::Prepared;
 use super::taint::{Taints, Touch};
 use super::window::Recorded;
@@ -54,9 +56,6 @@ struct Pending {
     by: LogicalStreamId,
     touch: Arc<Touch>,
 }
-
-/// How far streams are.
-pub(super) type Reached = SmallVec<[(PooledStreamId, Position); 4]>;
 
 /// A sealed graph.
 pub(super) struct Sealed<B: Backend> {
@@ -229,24 +228,10 @@ impl<B: Backend> Core<B> {
     pub fn flush(&mut self, on: PooledStreamId) -> Result<(), CaptureError> {
         self.run_queue(on);
         let streams = self.order.prerequisites(on);
-        let mut fenced = SmallVec::<[PooledStreamId; 4]>::new();
-        let mut failed = Vec::new();
-        let mut refused = Ok(());
-        for &stream in &streams {
-            self.run_queue(stream);
-            match self.backend.fence(stream) {
-                Ok(found) => failed.extend(found),
-                Err(error) => {
-                    refused = Err(error.into());
-                    break;
-                }
-            }
-            self.order.completed(stream);
-            fenced.push(stream);
-        }
-        self.told(failed);
-        self.pending.retain(|pending| !fenced.contains(&pending.on));
-        refused
+        self.complete(&streams, |core, stream, _| {
+            core.run_queue(stream);
+            core.backend.fence(stream)
+        })
     }
 
     /// Runs what waits; what waits until it is done, and how far the streams are then. `None` where only
@@ -263,11 +248,20 @@ impl<B: Backend> Core<B> {
 
     /// The streams are so far: what has failed on the way.
     pub fn settle(&mut self, reached: &Reached) -> Result<(), CaptureError> {
+        self.complete(reached, |core, stream, up_to| core.backend.settle(stream, up_to))
+    }
+
+    /// Notes that the streams are so far, one after the other until one of them cannot `tell` what of it has failed.
+    fn complete(
+        &mut self,
+        reached: &Reached,
+        mut tell: impl FnMut(&mut Self, PooledStreamId, Ticket) -> Result<Vec<Failed>, BackendError>,
+    ) -> Result<(), CaptureError> {
         let mut failed = Vec::new();
         let mut refused = Ok(());
-        let mut settled = Reached::new();
+        let mut completed = Reached::new();
         for &(stream, at) in reached {
-            match self.backend.settle(stream, Ticket(at.0)) {
+            match tell(self, stream, Ticket(at.0)) {
                 Ok(found) => failed.extend(found),
                 Err(error) => {
                     refused = Err(error.into());
@@ -275,11 +269,11 @@ impl<B: Backend> Core<B> {
                 }
             }
             self.order.completed_up_to(stream, at);
-            settled.push((stream, at));
+            completed.push((stream, at));
         }
         self.told(failed);
         self.pending.retain(|pending| {
-            !settled.iter().any(|&(stream, at)| pending.on == stream && pending.at <= at)
+            !completed.iter().any(|&(stream, at)| pending.on == stream && pending.at <= at)
         });
         refused
     }

@@ -126,7 +126,7 @@ impl<B: Backend> Server<B> {
                 slice
             }
         };
-        let key = BufferKey(self.core.next_key());
+        let key = BufferKey::next();
         self.core.alive.insert(key);
         Ok(Buffer::new(key, name, bytes, slice, place, &self.core.returns))
     }
@@ -137,7 +137,7 @@ impl<B: Backend> Server<B> {
         let page = self.core.pools.grow(on, class, page);
         let slice = Slice { page, offset: 0 };
         self.core.pools.take_this(slice, bytes);
-        let key = BufferKey(self.core.next_key());
+        let key = BufferKey::next();
         self.core.alive.insert(key);
         Buffer::new(key, name, bytes, slice, Place::Device, &self.core.returns)
     }

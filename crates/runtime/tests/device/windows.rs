@@ -1,4 +1,5 @@
-//! Windows: who closes them, what a guard does, who may begin and abort, destroyed and replayed graphs. BEHAVIOURS D 1, 3–5, 13 and 14.
+//! Windows: who closes them, what a guard does, who may begin and abort, destroyed and replayed graphs. BEHAVIOURS D 1,
+//! 3–5, 13 and 14.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -4,6 +4,7 @@
 //! made anew at an old handle gets a name of its own (events keep theirs; the model forgets their record when they are made anew).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::memory::Space;
 use super::read::{LiveError, Reader};
@@ -36,7 +37,7 @@ pub struct Trace {
     pub stop: Option<Stop>,
     /// Libraries and executables that native frames lie in.
     pub modules: Vec<Module>,
-    texts: Vec<String>,
+    texts: Vec<Arc<str>>,
     frames: Vec<Vec<u64>>,
     functions: Vec<String>,
     devices: Vec<Option<u32>>,
@@ -85,6 +86,7 @@ impl Trace {
             devices: Vec::new(),
         };
         let mut handles = Handles::default();
+        let mut passed_over = HashMap::new();
         let mut reader = Reader::new(bytes)?;
         loop {
             let at = reader.at();
@@ -120,7 +122,7 @@ impl Trace {
                 }
                 Record::Text { id, text } => {
                     order("text", id, trace.texts.len())?;
-                    trace.texts.push(text.to_owned());
+                    trace.texts.push(text.into());
                 }
                 Record::Frames { id, addresses } => {
                     order("stack", id, trace.frames.len())?;
@@ -138,7 +140,8 @@ impl Trace {
                 }
                 Record::PassedOver { function, calls } => {
                     let name = defined(at, "function", function, &trace.functions)?;
-                    match trace.passed_over.iter_mut().find(|(known, _)| known == name) {
+                    let at = *passed_over.entry(function).or_insert(trace.passed_over.len());
+                    match trace.passed_over.get_mut(at) {
                         Some((_, sum)) => *sum = sum.saturating_add(calls),
                         None => trace.passed_over.push((name.clone(), calls)),
                     }
@@ -159,12 +162,12 @@ impl Trace {
 
     /// The Python stack of a call, innermost line first.
     pub fn python(&self, site: &Site) -> Option<&str> {
-        site.raw.python.map(|id| self.texts[id as usize].as_str())
+        site.raw.python.map(|id| &*self.texts[id as usize])
     }
 
     /// The ranges that were open around a call, outermost first.
     pub fn ranges(&self, site: &Site) -> Option<&str> {
-        site.raw.ranges.map(|id| self.texts[id as usize].as_str())
+        site.raw.ranges.map(|id| &*self.texts[id as usize])
     }
 
     /// The return addresses of a call, innermost first.
@@ -190,7 +193,7 @@ impl Trace {
         let kernel = match raw.operands.get(Operand::Name) {
             Some(id) => {
                 let id = u32::try_from(id).unwrap_or(u32::MAX);
-                Some(defined(at, "text", id, &self.texts)?.as_str())
+                Some(defined(at, "text", id, &self.texts)?)
             }
             None => None,
         };
@@ -259,7 +262,7 @@ struct Seen<'a> {
     thread: ThreadId,
     result: CuResult,
     per_thread: bool,
-    kernel: Option<&'a str>,
+    kernel: Option<&'a Arc<str>>,
     device: Option<u32>,
 }
 
@@ -348,7 +351,7 @@ impl Handles {
         call.mode = seen.get(Operand::Mode).and_then(mode);
         call.flags = self.flags(seen);
         if let Some(kernel) = seen.kernel {
-            call.work = Some(Box::new(Work { name: kernel.to_owned(), ..Work::default() }));
+            call.work = Some(Box::new(Work { name: kernel.clone(), ..Work::default() }));
         }
         self.memory(seen, &mut call, names)?;
         match seen.function {

@@ -16,7 +16,9 @@ use phonograph_graph::{
     Buffer, BufferId, BufferRole, ComputeGraph, DEFAULT_ALIGN, NodeId, NodeKind, Schedule, SlotId,
     Space, Step as Scheduled,
 };
-use phonograph_runtime::refused::{NodePath, SlotExtent, check_bindings, check_graph};
+use phonograph_runtime::refused::{
+    NodePath, SlotExtent, can_be_disabled, check_bindings, check_graph,
+};
 use rustc_hash::FxHashMap;
 
 use crate::bindings::{Bindings, InstantiateError};
@@ -73,8 +75,7 @@ pub(crate) fn instantiate(
     let mut switches = vec![None; graph.node_count()];
     lowering.graph(&mut scope, |id, ops| switches[id.index()] = Some(ops))?;
     for (id, switch) in graph.node_ids().zip(&mut switches) {
-        let kind = &graph.node(id).kind;
-        if !matches!(kind, NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_)) {
+        if !can_be_disabled(&graph.node(id).kind) {
             *switch = None;
         }
     }

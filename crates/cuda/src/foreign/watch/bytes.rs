@@ -7,23 +7,42 @@ use std::ffi::c_void;
 use std::mem::forget;
 use std::ops::Range;
 use std::ptr;
+use std::sync::Arc;
 
 use cudarc::driver::sys::CUfunction;
+use smallvec::SmallVec;
 
 use super::{Block, Lost, Watch, WatchError};
 use crate::error::{DriverError, call, log_drop};
 use crate::stream::Stream;
 
-/// A copy of bytes of a block, on the device.
+/// A copy of the bytes of a block, on the device, in pieces that copies of the same block may share.
 pub struct Saved {
-    address: u64,
     bytes: u64,
+    /// Where each piece lies, and what keeps it.
+    pieces: SmallVec<[(u64, Arc<Allocation>); 1]>,
+}
+
+impl Saved {
+    /// Rows for the block that begins there and this.
+    fn rows(&self, block: u64, mark: u32) -> impl Iterator<Item = Row> {
+        let starts = (0..self.bytes).step_by(PIECE as usize);
+        starts.zip(&self.pieces).map(move |(start, (copy, _))| {
+            let length = PIECE.min(self.bytes - start);
+            [block + start, *copy, length, u64::from(mark) | (start / 4) << 32]
+        })
+    }
+}
+
+/// Memory for pieces of a copy.
+struct Allocation {
+    address: u64,
     /// All use of it is in the order of this stream, and so is giving it back.
     stream: Stream,
     lost: Lost,
 }
 
-impl Saved {
+impl Allocation {
     fn new(stream: &Stream, bytes: u64, lost: &Lost) -> Result<Self, DriverError> {
         let device = stream.device();
         let _current = device.enter()?;
@@ -32,11 +51,17 @@ impl Saved {
         unsafe {
             call!(cuMemAllocFromPoolAsync(&mut address, size, device.pool(), stream.handle()))
         }?;
-        Ok(Self { address, bytes, stream: stream.clone(), lost: lost.clone() })
+        Ok(Self { address, stream: stream.clone(), lost: lost.clone() })
+    }
+
+    /// The pieces that it is for, from its beginning on.
+    fn pieces(self, bytes: u64) -> impl Iterator<Item = (u64, Arc<Self>)> {
+        let whole = Arc::new(self);
+        (0..bytes).step_by(PIECE as usize).map(move |at| (whole.address + at, whole.clone()))
     }
 }
 
-impl Drop for Saved {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if self.lost.is_lost() {
             return forget(self.stream.clone());
@@ -72,9 +97,41 @@ impl Watch {
         let mut rows = Vec::new();
         for &block in blocks {
             let Block { address, bytes } = self.blocks[block];
-            let saved = Saved::new(&self.stream, bytes, &self.lost)?;
-            cut(&mut rows, saved.address, address, bytes, 0);
+            let whole = Allocation::new(&self.stream, bytes, &self.lost)?;
+            let saved = Saved { bytes, pieces: whole.pieces(bytes).collect() };
+            rows.extend(saved.rows(address, 0).map(into_copy));
             copies.push(saved);
+        }
+        self.transfer(&rows)?;
+        Ok(copies)
+    }
+
+    /// Copies blocks that hold what these copies do but for a range of bytes, and says how many bytes each takes: pieces
+    /// without a byte of the range are shared.
+    ///
+    /// # Panics
+    /// If a copy is of a block of another size, or a range is empty or leaves it.
+    pub fn save_changes(
+        &mut self,
+        changes: &[(usize, Range<u64>, &Saved)],
+    ) -> Result<Vec<(Saved, u64)>, WatchError> {
+        self.alive()?;
+        let mut copies = Vec::with_capacity(changes.len());
+        let mut rows = Vec::new();
+        for (block, changed, before) in changes {
+            let Block { address, bytes } = self.blocks[*block];
+            assert_eq!(bytes, before.bytes, "a copy of another block");
+            assert!(changed.start < changed.end && changed.end <= bytes, "{changed:?} of {bytes}");
+            let (first, end) = (changed.start / PIECE, changed.end.div_ceil(PIECE));
+            let taken = bytes.min(end * PIECE) - first * PIECE;
+            let anew = Allocation::new(&self.stream, taken, &self.lost)?.pieces(taken);
+            let (first, end) = (first as usize, end as usize);
+            let mut pieces: SmallVec<_> = before.pieces[..first].iter().cloned().collect();
+            pieces.extend(anew.chain(before.pieces[end..].iter().cloned()));
+            let saved = Saved { bytes, pieces };
+            let all = saved.rows(address, 0).skip(first).take(end - first);
+            rows.extend(all.map(into_copy));
+            copies.push((saved, taken));
         }
         self.transfer(&rows)?;
         Ok(copies)
@@ -89,21 +146,22 @@ impl Watch {
         for &(block, saved) in copies {
             let Block { address, bytes } = self.blocks[block];
             assert_eq!(bytes, saved.bytes, "a copy of another block");
-            cut(&mut rows, address, saved.address, bytes, 0);
+            rows.extend(saved.rows(address, 0));
         }
         self.put = copies.iter().map(|(block, _)| *block).collect();
         self.transfer(&rows)
     }
 
-    /// Fills blocks with zeros.
-    pub fn clear(&mut self, blocks: &[usize]) -> Result<(), WatchError> {
+    /// Fills blocks with a word.
+    pub fn fill(&mut self, blocks: &[usize], word: u32) -> Result<(), WatchError> {
         self.alive()?;
         let _current = self.device.enter()?;
         self.put = blocks.to_vec();
         for &block in blocks {
             let Block { address, bytes } = self.blocks[block];
-            // SAFETY: `new` was promised that the block is memory of this device.
-            unsafe { call!(cuMemsetD8Async(address, 0, bytes as usize, self.stream.handle())) }?;
+            let words = bytes as usize / 4;
+            // SAFETY: `new` was promised that the block is memory of this device; it lies on whole words.
+            unsafe { call!(cuMemsetD32Async(address, word, words, self.stream.handle())) }?;
         }
         Ok(())
     }
@@ -144,7 +202,7 @@ impl Watch {
         for (mark, &(block, saved)) in expected.iter().enumerate() {
             let Block { address, bytes } = self.blocks[block];
             assert_eq!(bytes, saved.bytes, "a copy of another block");
-            cut(&mut rows, address, saved.address, bytes, mark as u32);
+            rows.extend(saved.rows(address, mark as u32));
         }
         let mut found = vec![[0u32; 2]; expected.len()];
         let mut table = self.table.address();
@@ -213,12 +271,9 @@ impl Watch {
     }
 }
 
-/// Rows for two pieces of memory of the same size.
-fn cut(rows: &mut Vec<Row>, a: u64, b: u64, bytes: u64, mark: u32) {
-    for start in (0..bytes).step_by(PIECE as usize) {
-        let length = PIECE.min(bytes - start);
-        rows.push([a + start, b + start, length, u64::from(mark) | (start / 4) << 32]);
-    }
+/// The row of a block and its copy for a transfer into the copy.
+fn into_copy([block, copy, length, mark]: Row) -> Row {
+    [copy, block, length, mark]
 }
 
 #[cfg(test)]
@@ -241,14 +296,5 @@ mod tests {
             .output()
             .unwrap();
         assert!(said.status.success(), "{said:?}");
-    }
-
-    #[test]
-    fn a_block_is_cut_into_pieces_that_know_their_place() {
-        let mut rows = Vec::new();
-        cut(&mut rows, 4096, 1 << 40, 2 * PIECE + 12, 7);
-        let expected = [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 12)]
-            .map(|(start, bytes)| [4096 + start, (1 << 40) + start, bytes, 7 | (start / 4) << 32]);
-        assert_eq!(rows, expected);
     }
 }

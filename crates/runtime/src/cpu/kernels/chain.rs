@@ -1,11 +1,11 @@
 //! Chains of f32 operations, each on the result of the one before, kept in registers.
 //!
 //! In: a start and links, each an operation with another operand, a block or one number. Out: a block. A strip of
-//! elements goes through all links at a time, so that only the operands are read and the last result is written: less than half the
-//! time of a loop for each operation. Choosing an operation costs a jump for each strip.
+//! elements goes through all links at a time, so that only the operands are read and the last result is written: less than
+//! half the time of a loop for each operation. Choosing an operation costs a jump for each strip.
 //!
-//! Written twice: with the instructions of AVX2, of whose sixteen registers twelve hold the results of a strip, and plainly. Both do
-//! the same IEEE operations and give the same bits.
+//! Written twice: with the instructions of AVX2, of whose sixteen registers twelve hold the results of a strip, and
+//! plainly. Both do the same IEEE operations and give the same bits.
 
 use super::chains::{LinkOp, MAX_LINKS};
 use super::simd::Level;

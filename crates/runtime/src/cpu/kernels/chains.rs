@@ -5,7 +5,7 @@
 
 use phonograph_graph::{BinaryOp, DType, Expr, Op, UnaryOp, ValueId};
 
-use super::compile::Values;
+use super::values::Values;
 
 /// The most links of a chain; longer ones are cut.
 pub(super) const MAX_LINKS: usize = 16;

@@ -3,19 +3,21 @@
 //! In: a checked expression and where its operands lie. Out: the steps to perform once a run, the steps to perform on
 //! each block, and the layout of the registers. What is the same for every element (constants, parameters, inputs of
 //! one element, and whatever is computed from them) is computed once a run. Dense inputs and outputs of a type that
-//! needs no conversion are used where they lie. Runs of f32 operations that hand one value on become [chains](super::chains). A register is reused when its value is dead. O(operations).
+//! needs no conversion are used where they lie. Runs of f32 operations that hand one value on become
+//! [chains](super::chains). A register is reused when its value is dead. O(operations · operands).
 
 use phonograph_graph::{BinaryOp, DType, Expr, Op, Scalar, ValueId, View};
 use smallvec::SmallVec;
 
 use super::chain::{self, ChainFn};
-use super::chains::{self, LinkOp};
+use super::chains::{self, Chain, LinkOp};
 use super::layout::{Axis, Space};
 use super::ops;
 use super::philox::Philox;
 use super::simd::{BlockFn, Level, MoveFn};
 use super::storage::{is_plain, loader, register_bits, register_size, rounder, storer};
 use super::tensor::Tensor;
+use super::values::Values;
 
 /// Registers are laid out so that their blocks together stay below this, where the expression is not too large.
 const REGISTER_BYTES: usize = 24 << 10;
@@ -111,56 +113,113 @@ impl Registers {
     }
 }
 
-/// What is known of each value before any step is chosen.
-pub(super) struct Values {
-    /// The value that this one is; another one for conversions that change nothing.
-    pub same_as: Vec<usize>,
-    /// Whether an output depends on it; never true of a value that is another one.
-    pub needed: Vec<bool>,
-    /// The same for every element.
-    pub uniform: Vec<bool>,
-    /// Position of the last operation that uses it; the number of operations if an output does.
-    last_use: Vec<usize>,
-    /// How many operations and outputs use it.
-    pub uses: Vec<u32>,
+/// What is compiled, with what is known of it before any step is chosen.
+struct Source<'a> {
+    level: Level,
+    expr: &'a Expr,
+    /// The inputs, then the outputs.
+    views: &'a [View],
+    axes: &'a [Axis],
+    /// Of each view, whether neighbours of a run are neighbours in memory.
+    dense: Vec<bool>,
+    values: Values,
+    /// The value that each output is, and the type that it has there.
+    stored: Vec<(usize, DType)>,
 }
 
-impl Values {
-    fn new(expr: &Expr, is_repeat: impl Fn(usize) -> bool) -> Self {
+impl Source<'_> {
+    fn output_view(&self, output: usize) -> usize {
+        self.expr.inputs().len() + output
+    }
+
+    fn size(&self, value: usize) -> usize {
+        register_size(self.expr.type_of(ValueId(value as u16)))
+    }
+
+    /// Whether an input is used where it lies. It must stay as it is until the last output is stored; outputs are stored
+    /// after all operations, so only an output that *is* an input could find it overwritten by an earlier one.
+    fn is_used_in_place(&self, input: usize) -> bool {
+        let ops = self.expr.ops();
+        let moves_input = || self.stored.iter().any(|&(v, _)| matches!(ops[v], Op::Input(_)));
+        let overwritten = || self.views[self.output_view(0)..].contains(&self.views[input]);
+        self.dense[input] && is_plain(self.views[input].dtype) && !(overwritten() && moves_input())
+    }
+
+    /// The output in whose memory a value is computed: a loop has to compute it for each element, without overwriting an
+    /// input that a later operation uses.
+    fn computed_in(&self, value: usize) -> Option<usize> {
+        if matches!(self.expr.ops()[value], Op::Input(_) | Op::Index(_))
+            || self.values.uniform[value]
+        {
+            return None;
+        }
+        (0..self.stored.len()).find(|&output| {
+            let (of, dtype) = self.stored[output];
+            let view = self.output_view(output);
+            let over_input = || self.views[..self.output_view(0)].contains(&self.views[view]);
+            let plain = is_plain(dtype) || dtype == DType::Bool;
+            of == value && plain && self.dense[view] && !over_input()
+        })
+    }
+
+    /// The step of one operation, and about how long an element takes in picoseconds.
+    fn operation(&self, at: usize, to: Place, from: [Place; 3]) -> (Step, u64) {
+        let (expr, level) = (self.expr, self.level);
         let ops = expr.ops();
-        let mut same_as: Vec<usize> = (0..ops.len()).collect();
-        let mut uniform = vec![false; ops.len()];
-        for (at, op) in ops.iter().enumerate() {
-            if let Op::Cast(to, from) = *op
-                && expr.type_of(from) == to
-            {
-                same_as[at] = same_as[from.index()];
+        let dtype = expr.type_of(ValueId(at as u16));
+        let size = register_size(dtype);
+        let operands = ops[at].operands();
+        let type_of = |operand: usize| operands[operand].map_or(dtype, |v| expr.type_of(v));
+        let register = if let Place::Register(r) = to { r } else { 0 };
+        let (map, cost_ps) = match ops[at] {
+            Op::Const(scalar) => {
+                return (Step::Constant { to: register, bits: register_bits(scalar), size }, 0);
             }
-            uniform[at] = match *op {
-                Op::Const(_) | Op::Param(_) => true,
-                Op::Input(input) => is_repeat(input as usize),
-                Op::Index(_) => false,
-                _ => op.operands().iter().flatten().all(|v| uniform[v.index()]),
-            };
-        }
-        let (mut needed, mut last_use) = (vec![false; ops.len()], vec![0; ops.len()]);
-        let mut uses = vec![0; ops.len()];
-        for &(value, _) in expr.outputs() {
-            let value = same_as[value.index()];
-            (needed[value], last_use[value]) = (true, ops.len());
-            uses[value] += 1;
-        }
-        for (at, op) in ops.iter().enumerate().rev() {
-            if needed[at] {
-                for value in op.operands().into_iter().flatten() {
-                    let value = same_as[value.index()];
-                    needed[value] = true;
-                    last_use[value] = last_use[value].max(at);
-                    uses[value] += 1;
+            Op::Param(scalar) => {
+                return (Step::Parameter { to: register, scalar: scalar.into(), size }, 0);
+            }
+            Op::Input(input) => {
+                let tensor = input as usize;
+                let load = loader(level, self.views[tensor].dtype);
+                if self.values.uniform[at] {
+                    return (Step::Repeat { to: register, load, tensor }, 0);
                 }
+                let dense = self.dense[tensor];
+                return (
+                    Step::Load { to: register, load, tensor, size, dense },
+                    move_cost_ps(dense),
+                );
             }
-        }
-        Self { same_as, needed, uniform, last_use, uses }
+            Op::Index(axis) => {
+                return (Step::Index { to: register, axis: self.axes[axis as usize] }, 100);
+            }
+            Op::Unary(op, _) => (ops::unary(level, op, type_of(0)), ops::unary_cost_ps(op, dtype)),
+            Op::Binary(BinaryOp::Div, _, by) if is_power_of_two(&ops[by.index()]) => {
+                (ops::div_by_power(level), 80)
+            }
+            Op::Binary(op, ..) => {
+                (ops::binary(level, op, type_of(0)), ops::binary_cost_ps(op, dtype))
+            }
+            Op::Compare(op, ..) => (ops::compare(level, op, type_of(0)), 100),
+            Op::Select(..) => (ops::select(level, dtype), 100),
+            Op::Cast(to_type, _) => (ops::cast(level, type_of(0), to_type), 100),
+            Op::Round(to_type, _) => (rounder(level, to_type), 300),
+            Op::Philox { .. } => (level.block::<Philox>(), 3000),
+        };
+        (Step::Map { to, map, from }, cost_ps)
+    }
+
+    /// The step of a chain, and about how long an element takes in picoseconds.
+    fn chain(&self, chain: &Chain, to: Place, places: &[Place]) -> (Step, u64) {
+        let link = |&(op, operand): &(LinkOp, Option<usize>)| ChainLink {
+            op,
+            operand: operand.map_or(Place::Unused, |v| places[v]),
+            uniform: operand.is_some_and(|v| self.values.uniform[v]),
+        };
+        let links: Box<[ChainLink]> = chain.links.iter().map(link).collect();
+        let cost_ps = 60 + 40 * links.len() as u64;
+        let (run, start) = (chain::runner(self.level), places[chain.start]);
+        (Step::Chain { run, to, start, links }, cost_ps)
     }
 }
 
@@ -168,20 +227,17 @@ fn is_power_of_two(op: &Op) -> bool {
     matches!(op, Op::Const(Scalar::U32(value)) if value.is_power_of_two())
 }
 
-/// Which of the uniform values are needed as blocks, because something that is no chain uses them.
-fn wide(expr: &Expr, values: &Values, chain_of: &[Option<usize>]) -> Vec<bool> {
-    let mut wide = vec![false; expr.ops().len()];
-    for &(value, _) in expr.outputs() {
-        wide[values.same_as[value.index()]] = true;
+/// About how long an element of a tensor takes to load or store.
+fn move_cost_ps(dense: bool) -> u64 {
+    if dense { 100 } else { 500 }
+}
+
+/// Elements of a block, from the bytes of an element in all registers.
+fn block_of(register_bytes: usize) -> usize {
+    match (REGISTER_BYTES / register_bytes.max(1)).checked_ilog2() {
+        Some(log) => (1 << log).clamp(MIN_BLOCK, MAX_BLOCK),
+        None => MIN_BLOCK,
     }
-    for (at, op) in expr.ops().iter().enumerate().rev() {
-        if values.needed[at] && (wide[at] || !values.uniform[at]) && chain_of[at].is_none() {
-            for operand in op.operands().into_iter().flatten() {
-                wide[values.same_as[operand.index()]] = true;
-            }
-        }
-    }
-    wide
 }
 
 /// Compiles; `views` and `tensors` are the inputs, then the outputs.
@@ -193,127 +249,54 @@ pub(super) fn compile(
     tensors: &[Tensor],
     axes: &[Axis],
 ) -> Compiled {
-    let (ops, inputs) = (expr.ops(), expr.inputs().len());
-    let dense: Vec<bool> = tensors.iter().map(|t| space.is_dense(&t.strides)).collect();
+    let ops = expr.ops();
     let is_repeat = |input: usize| tensors[input].strides[..space.rank].iter().all(|&s| s == 0);
     let mut values = Values::new(expr, is_repeat);
     let (chains, chain_of) = chains::find(expr, &values);
     for chain in &chains {
-        for value in chain.operands() {
-            values.last_use[value] = values.last_use[value].max(chain.last);
-        }
+        values.used_by(chain);
     }
-    let wide = wide(expr, &values, &chain_of);
-    let stored: Vec<(usize, DType)> =
-        expr.outputs().iter().map(|&(v, t)| (values.same_as[v.index()], t)).collect();
-    let in_place = |output: usize| views[..inputs].contains(&views[inputs + output]);
-
-    // An input used where it lies must stay as it is until the last output is stored. Outputs are stored after all
-    // operations, so only an output that *is* an input could find it overwritten by an earlier one.
-    let moves_input = stored.iter().any(|&(value, _)| matches!(ops[value], Op::Input(_)));
-    let overwritten = |input: usize| views[inputs..].contains(&views[input]);
-    let direct_input = |input: usize| {
-        dense[input] && is_plain(views[input].dtype) && !(moves_input && overwritten(input))
-    };
-    // A value is computed where it is to be stored if a loop computes it for each element, and if that does not overwrite
-    // an input that a later operation uses.
-    let direct_output = |value: usize| {
-        let computed = !matches!(ops[value], Op::Input(_) | Op::Index(_)) && !values.uniform[value];
-        let mut places = stored.iter().enumerate().filter(|(_, (v, _))| *v == value);
-        places
-            .find(|&(output, &(_, dtype))| {
-                let plain = is_plain(dtype) || dtype == DType::Bool;
-                computed && plain && dense[inputs + output] && !in_place(output)
-            })
-            .map(|(output, _)| output)
-    };
+    let wide = values.wide(expr, &chain_of);
+    let dense = tensors.iter().map(|t| space.is_dense(&t.strides)).collect();
+    let stored = expr.outputs().iter().map(|&(v, t)| (values.same_as[v.index()], t)).collect();
+    let source = Source { level, expr, views, axes, dense, values, stored };
+    let values = &source.values;
 
     let mut registers = Registers::default();
     let mut places = vec![Place::Unused; ops.len()];
     let (mut once, mut steps) = (Vec::new(), Vec::new());
-    let mut done_in_memory = vec![false; stored.len()];
+    let mut done_in_memory = vec![false; source.stored.len()];
     let mut cost_ps = 0;
     for (at, op) in ops.iter().enumerate() {
-        if !values.needed[at] {
+        let chain = chain_of[at].map(|chain| &chains[chain]);
+        // A chain is done with its last.
+        if !values.needed[at] || chain.is_some_and(|chain| chain.last != at) {
             continue;
         }
-        let dtype = expr.type_of(ValueId(at as u16));
-        let size = register_size(dtype);
-        let chain = chain_of[at].map(|chain| &chains[chain]);
-        if chain.is_some_and(|chain| chain.last != at) {
-            continue; // done with the last of the chain
-        }
-        let operands = op.operands();
-        let from = operands.map(|v| v.map_or(Place::Unused, |v| places[values.same_as[v.index()]]));
-        let type_of = |operand: usize| operands[operand].map_or(dtype, |v| expr.type_of(v));
-
         if let Op::Input(input) = *op
             && !values.uniform[at]
-            && direct_input(input as usize)
+            && source.is_used_in_place(input as usize)
         {
             places[at] = Place::Memory(input as usize);
             continue;
         }
-        let to = match direct_output(at) {
+        let to = match source.computed_in(at) {
             Some(output) => {
                 done_in_memory[output] = true;
-                Place::Memory(inputs + output)
+                Place::Memory(source.output_view(output))
             }
             // Written before the first block and read in every one.
-            None if values.uniform[at] => Place::Register(registers.take_own(size)),
-            None => Place::Register(registers.take(size)),
+            None if values.uniform[at] => Place::Register(registers.take_own(source.size(at))),
+            None => Place::Register(registers.take(source.size(at))),
         };
         places[at] = to;
-        let register = if let Place::Register(r) = to { r } else { 0 };
-        let chained = chain.map(|chain| {
-            let link = |&(op, operand): &(LinkOp, Option<usize>)| ChainLink {
-                op,
-                operand: operand.map_or(Place::Unused, |v| places[v]),
-                uniform: operand.is_some_and(|v| values.uniform[v]),
-            };
-            let links: Box<[ChainLink]> = chain.links.iter().map(link).collect();
-            let cost = 60 + 40 * links.len() as u64;
-            (Step::Chain { run: chain::runner(level), to, start: places[chain.start], links }, cost)
-        });
-        let one_operation = || match *op {
-            Op::Const(scalar) => {
-                (Step::Constant { to: register, bits: register_bits(scalar), size }, 0)
+        let operands = op.operands().map(|v| v.map(|v| values.same_as[v.index()]));
+        let (step, cost) = match chain {
+            Some(chain) => source.chain(chain, to, &places),
+            None => {
+                source.operation(at, to, operands.map(|v| v.map_or(Place::Unused, |v| places[v])))
             }
-            Op::Param(scalar) => (Step::Parameter { to: register, scalar: scalar.into(), size }, 0),
-            Op::Input(input) => {
-                let tensor = input as usize;
-                let load = loader(level, views[tensor].dtype);
-                if values.uniform[at] {
-                    (Step::Repeat { to: register, load, tensor }, 0)
-                } else {
-                    let dense = dense[tensor];
-                    let cost = if dense { 100 } else { 500 };
-                    (Step::Load { to: register, load, tensor, size, dense }, cost)
-                }
-            }
-            Op::Index(axis) => (Step::Index { to: register, axis: axes[axis as usize] }, 100),
-            Op::Unary(op, _) => {
-                let map = ops::unary(level, op, type_of(0));
-                (Step::Map { to, map, from }, ops::unary_cost_ps(op, dtype))
-            }
-            Op::Binary(BinaryOp::Div, _, by) if is_power_of_two(&ops[by.index()]) => {
-                (Step::Map { to, map: ops::div_by_power(level), from }, 80)
-            }
-            Op::Binary(op, ..) => {
-                let map = ops::binary(level, op, type_of(0));
-                (Step::Map { to, map, from }, ops::binary_cost_ps(op, dtype))
-            }
-            Op::Compare(op, ..) => {
-                (Step::Map { to, map: ops::compare(level, op, type_of(0)), from }, 100)
-            }
-            Op::Select(..) => (Step::Map { to, map: ops::select(level, dtype), from }, 100),
-            Op::Cast(to_type, _) => {
-                (Step::Map { to, map: ops::cast(level, type_of(0), to_type), from }, 100)
-            }
-            Op::Round(to_type, _) => (Step::Map { to, map: rounder(level, to_type), from }, 300),
-            Op::Philox { .. } => (Step::Map { to, map: level.block::<Philox>(), from }, 3000),
         };
-        let (step, cost) = chained.unwrap_or_else(one_operation);
         if values.uniform[at] {
             once.push(OnceStep { step, wide: wide[at] });
             continue;
@@ -323,7 +306,7 @@ pub(super) fn compile(
         // Free only now: a loop's destination never is one of its operands.
         let used: SmallVec<[usize; 4]> = match chain {
             Some(chain) => chain.operands().collect(),
-            None => operands.iter().flatten().map(|v| values.same_as[v.index()]).collect(),
+            None => operands.into_iter().flatten().collect(),
         };
         for (i, &value) in used.iter().enumerate() {
             let dead = values.last_use[value] == at && !values.uniform[value];
@@ -331,28 +314,24 @@ pub(super) fn compile(
                 && dead
                 && !used[..i].contains(&value)
             {
-                registers.give_back(r, register_size(expr.type_of(ValueId(value as u16))));
+                registers.give_back(r, source.size(value));
             }
         }
     }
-    for (output, &(value, dtype)) in stored.iter().enumerate() {
+    for (output, &(value, dtype)) in source.stored.iter().enumerate() {
         if !done_in_memory[output] {
-            let tensor = inputs + output;
-            let size = register_size(dtype);
-            let (store, dense) = (storer(level, dtype), dense[tensor]);
+            let tensor = source.output_view(output);
+            let (size, dense) = (register_size(dtype), source.dense[tensor]);
+            let store = storer(level, dtype);
             steps.push(Step::Store { from: places[value], store, tensor, size, dense });
-            cost_ps += if dense { 100 } else { 500 };
+            cost_ps += move_cost_ps(dense);
         }
     }
     // Bytes to and from memory cost more than most operations.
     let touched = views.iter().zip(tensors).filter(|(_, t)| t.strides.iter().any(|&s| s != 0));
     cost_ps += touched.map(|(v, _)| v.dtype.size() * 50).sum::<u64>();
 
-    let fitting = REGISTER_BYTES / registers.used.max(1);
-    let block = match fitting.checked_ilog2() {
-        Some(log) => (1 << log).clamp(MIN_BLOCK, MAX_BLOCK),
-        None => MIN_BLOCK,
-    };
+    let block = block_of(registers.used);
     let scale_once = |once: OnceStep| OnceStep { step: once.step.scaled(block), ..once };
     Compiled {
         once: once.into_iter().map(scale_once).collect(),

@@ -66,6 +66,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod user;
+mod values;
 
 use std::fmt;
 use std::ops::Range;

@@ -12,8 +12,8 @@
 //! combines them in the same tree.
 //!
 //! Elements that an expression gives ([`part`](super::part)) are computed a few rows at a time, 4096 elements, into scratch
-//! memory, and reduced from there; they are visited once, row by row. Work after the reduction is done at the end of a tile on the results of the
-//! tile, or by `finish`.
+//! memory, and reduced from there; they are visited once, row by row. Work after the reduction is done at the end of a tile
+//! on the results of the tile, or by `finish`.
 //!
 //! Rows (the axis is denser in memory than any other) are reduced one by one, lanes side by side; otherwise up to 32
 //! neighbouring outputs are reduced together, each lane a row of accumulators.

@@ -432,7 +432,8 @@ impl<'a> Block<'a> {
     /// This block's part of a tensor that is written; all of it where the kernel runs as a whole.
     ///
     /// # Errors
-    /// [`KernelError::Argument`] for an argument that is not there, no tensor that is written, of another type, or taken by this block before.
+    /// [`KernelError::Argument`] for an argument that is not there, no tensor that is written, of another type, or taken by
+    /// this block before.
     pub fn write<T: Element>(&self, index: usize) -> Result<&'a mut [T], KernelError> {
         let writes = |p| matches!(p, Param::Write(_) | Param::ReadWrite(_));
         let (first, len) = self.tensor::<T>(index, writes)?;
