@@ -33,69 +33,92 @@ class Experts(torch.nn.Module):
         return torch.stack([expert(x) for expert in self.experts]).sum(0)
 
 
-def vision(name, size=224):
+def experts(hidden=512, rows=1, width=512):
+    return Experts(hidden, width), lambda generator: torch.randn(rows, width, device="cuda", generator=generator)
+
+
+def vision(name):
     import torchvision
 
     extra = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    size = 299 if name == "inception_v3" else 224
     model = getattr(torchvision.models, name)(weights=None, **extra)
     return model, lambda generator: torch.randn(1, 3, size, size, device="cuda", generator=generator)
+
+
+# Model, configuration and what that says, in transformers.
+SMALL = {"num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "vocab_size": 1000, "use_cache": False}
+LANGUAGE = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_layer": 4, "vocab_size": 1000, "use_cache": False}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "intermediate_size": 1408}),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {**SMALL, "intermediate_size": 1408, "num_key_value_heads": 2}),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**SMALL, "intermediate_size": 2048}),
+    "bert": ("BertModel", "BertConfig", {"num_hidden_layers": 4, "vocab_size": 1000}),
+    "t5": ("T5EncoderModel", "T5Config", {"num_layers": 3, "vocab_size": 1000}),
+    "mamba": ("MambaForCausalLM", "MambaConfig", {"num_hidden_layers": 2, "hidden_size": 256, "vocab_size": 1000, "use_cache": False}),
+}
 
 
 def language(name):
     import transformers
 
-    tokens = lambda generator: torch.randint(0, 1000, (1, 64), device="cuda", generator=generator)
-    if name == "gpt2":
-        config = transformers.GPT2Config(n_layer=4, vocab_size=1000, use_cache=False)
-        model = transformers.GPT2LMHeadModel(config)
-    else:
-        config = transformers.LlamaConfig(
-            num_hidden_layers=4, hidden_size=512, intermediate_size=1408, num_attention_heads=8, vocab_size=1000, use_cache=False
-        )
-        model = transformers.LlamaForCausalLM(config)
-    return model, tokens
+    model, config, values = LANGUAGE[name]
+    model = getattr(transformers, model)(getattr(transformers, config)(**values))
+    return model, lambda generator: torch.randint(0, 1000, (1, 64), device="cuda", generator=generator)
 
 
-def experts(hidden=512, rows=1, width=512):
-    return Experts(hidden, width), lambda generator: torch.randn(rows, width, device="cuda", generator=generator)
-
-
-def biased(name):
-    model, inputs = vision(name)
-    for key, values in model.named_parameters():
-        if key.endswith("bias"):
-            torch.nn.init.normal_(values, std=0.1)
-    return model, inputs
-
-
-# `experts-1024x32x256` is experts with 1024 hidden numbers, a batch of 32 rows, and inputs and outputs of 256. Biases of zero change nothing, which hides what
-# adds them; `squeezenet1_0-biased` has others, as a trained one has.
-NETWORKS = {
-    "experts": experts,
-    "googlenet": lambda: vision("googlenet"),
-    "inception_v3": lambda: vision("inception_v3", 299),
-    "resnet50": lambda: vision("resnet50"),
-    "shufflenet_v2_x1_0": lambda: vision("shufflenet_v2_x1_0"),
-    "squeezenet1_0": lambda: vision("squeezenet1_0"),
-    "squeezenet1_0-biased": lambda: biased("squeezenet1_0"),
-    "mobilenet_v3_large": lambda: vision("mobilenet_v3_large"),
-    "gpt2": lambda: language("gpt2"),
-    "llama": lambda: language("llama"),
-}
+# What is recovered if nothing is named.
+NETWORKS = (
+    "experts", "googlenet", "inception_v3", "resnet50", "shufflenet_v2_x1_0", "squeezenet1_0", "squeezenet1_0-biased",
+    "mobilenet_v3_large", "gpt2", "llama",
+)
 
 
 def network(name):
-    if name in NETWORKS:
-        return NETWORKS[name]()
-    kind, _, sizes = name.partition("-")
-    sizes = sizes.split("x")
-    if kind != "experts" or len(sizes) > 3 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        sys.exit(f"no network {name!r}; there are {', '.join(NETWORKS)} and experts-HIDDENxROWSxWIDTH")
-    return experts(*map(int, sizes))
+    """`experts`, one of LANGUAGE or a classifier of torchvision, and behind dashes what is different about it.
+
+    `experts-1024x32x256` has 1024 hidden numbers, a batch of 32 rows, and inputs and outputs of 256; `float16` and `bfloat16` are
+    types of all numbers. Biases of zero change nothing, which hides what adds them: with `biased` they are others, as
+    those of trained networks are.
+    """
+    kind, *options = name.split("-")
+    if kind == "experts":
+        sizes = options.pop(0).split("x") if options and options[0][:1].isdecimal() else []
+        if len(sizes) > 3 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+            sys.exit(f"no network {name!r}: the sizes of experts are HIDDENxROWSxWIDTH")
+        model, inputs = experts(*map(int, sizes))
+    elif kind in LANGUAGE:
+        model, inputs = language(kind)
+    else:
+        import torchvision
+
+        if kind not in torchvision.models.list_models(module=torchvision.models):
+            sys.exit(f"no network {name!r}; there are experts, {', '.join(LANGUAGE)} and the classifiers of torchvision")
+        model, inputs = vision(kind)
+    for option in options:
+        if option == "biased":
+            for key, values in model.named_parameters():
+                if key.endswith("bias"):
+                    torch.nn.init.normal_(values, std=0.1)
+        elif option in ("float16", "bfloat16"):
+            model, inputs = model.to(getattr(torch, option)), converted(inputs, getattr(torch, option))
+        else:
+            sys.exit(f"no network {name!r}: behind a dash are `biased`, `float16`, `bfloat16` or the sizes of experts")
+    return model, inputs
+
+
+def converted(inputs, kind):
+    def convert(generator):
+        x = inputs(generator)
+        return x.to(kind) if x.is_floating_point() else x  # Tokens stay whole numbers.
+
+    return convert
 
 
 def output(result):
-    return result if isinstance(result, torch.Tensor) else result.logits
+    if isinstance(result, torch.Tensor):
+        return result
+    return result.logits if "logits" in result else result.last_hidden_state
 
 
 def captured(model, x):
