@@ -138,7 +138,7 @@ pub unsafe extern "C" fn phonograph_recover(
         let given =
             unsafe { if count == 0 { &[] } else { std::slice::from_raw_parts(blocks, count) } };
         if let Some(at) = given.iter().position(|block| block.known & !(SCRATCH | FRESH) != 0) {
-            let text = format!("nothing is known as {} of block {at}", given[at].known);
+            let text = format!("{} says nothing about block {at}", given[at].known);
             return Err((INVALID, text));
         }
         if workspaces.is_null() && given.iter().any(|block| block.known & SCRATCH != 0) {

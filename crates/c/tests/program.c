@@ -15,6 +15,12 @@ static void ask(const char *what, void *graph, size_t capacity) {
     printf("\n");
 }
 
+static int give(void *user, uint32_t sample) {
+    (void)user;
+    (void)sample;
+    return 0;
+}
+
 int main(void) {
     ask("null", NULL, 256);
     ask("no room", NULL, 0);
@@ -29,6 +35,12 @@ int main(void) {
     int code = phonograph_recover((void *)1, 0, NULL, 1, NULL, NULL, NULL, NULL, &recovered, NULL, message, sizeof message);
     phonograph_release(NULL);
     printf("recover nothing: %d, \"%s\"\n", code, message);
+    struct phonograph_block blocks[] = {{4096, 256, PHONOGRAPH_FRESH}, {8192, 256, PHONOGRAPH_SCRATCH}};
+    code = phonograph_recover((void *)1, 0, blocks, 2, give, NULL, NULL, NULL, NULL, NULL, message, sizeof message);
+    printf("recover with scratch: %d, \"%s\"\n", code, message);
+    blocks[1].known = 4;
+    code = phonograph_recover((void *)1, 0, blocks, 2, give, NULL, NULL, NULL, NULL, NULL, message, sizeof message);
+    printf("recover with what is not known: %d, \"%s\"\n", code, message);
     printf("sizes: %zu %zu %zu\n", sizeof(struct phonograph_block), sizeof(struct phonograph_limits), sizeof recovered);
     return 0;
 }

@@ -67,6 +67,8 @@ fn a_program_in_c_edits_graphs_and_reads_what_is_wrong() {
          a refusal: 3, 77 of 77 edges removed, \"cuGraphRemoveDependencies_v2 failed: CUDA_ERROR_STUB (1): the stub refuses\"\n\
          nothing to write to: 0\n\
          recover nothing: 1, \"the graph, the blocks or the inputs are null\"\n\
+         recover with scratch: 1, \"there is scratch memory, and nowhere to give a handle of the graph's own to\"\n\
+         recover with what is not known: 1, \"4 says nothing about block 1\"\n\
          sizes: 24 56 96\n"
     );
 }
