@@ -34,13 +34,21 @@ use phonograph::report::terminal::{WIDTH, ascii};
 
 /// Record GPU work once, replay it many times: look at task graphs, plan them, replay them.
 #[derive(Parser)]
-#[command(name = "phonograph", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(name = "phonograph", version, arg_required_else_help = true, after_help = AFTER)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 if all is well; 1 if the answer is no: a replay, a call or an update failed; 2 for bad input or \
+const AFTER: &str = "\
+To begin with:
+    phonograph doctor                                                what works on this machine
+    phonograph generate transformer --nodes 200 -o graph.json && phonograph show graph.json
+    phonograph trace -- python3 train.py && phonograph explain phonograph.trace
+
+`phonograph help COMMAND` says more of each, with examples.
+
+Exit codes: 0 if all is well; 1 if the answer is no: a replay, a call or an update failed; 2 for bad input or \
 use. `trace` ends with that of the program it ran.";
 
 #[derive(Subcommand)]

@@ -6,17 +6,32 @@ use crate::limits::{MAX_LINE, MAX_NAME};
 use crate::names::Undeclared;
 use crate::{CuResult, GraphId, MemoryId, Mode, Names, NodeId, Place, Stream, Work};
 
+fn meant(closest: Option<&str>) -> String {
+    closest.map_or_else(String::new, |closest| format!("; did you mean `{closest}`?"))
+}
+
 /// What is wrong with a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpError {
     /// The first word is no operation.
-    #[error("`{0}` is no operation")]
-    UnknownOperation(String),
+    #[error("`{word}` is no operation{}", meant(.closest.as_deref()))]
+    UnknownOperation {
+        /// The word.
+        word: String,
+        /// The operation or declaration that it is probably meant to be.
+        closest: Option<String>,
+    },
     /// It starts like a driver function, but is none that this crate knows.
     #[error(
-        "`{0}` is no driver function of the stream, event, memory, module, execution, graph or context chapters"
+        "`{name}` is no driver function of the stream, event, memory, module, execution, graph or context chapters{}",
+        meant(.closest.as_deref())
     )]
-    UnknownFunction(String),
+    UnknownFunction {
+        /// The name.
+        name: String,
+        /// The function that it is probably meant to be; of one of the runtime, the driver's.
+        closest: Option<String>,
+    },
     /// What stands behind the arrow is no driver result.
     #[error("`{0}` is no driver result")]
     UnknownResult(String),

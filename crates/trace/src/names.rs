@@ -259,16 +259,17 @@ fn find<Id: Copy + Eq + Hash>(
     name: &str,
 ) -> Result<Id, Undeclared> {
     table.get(name).ok_or_else(|| {
-        // At most half of the letters may differ, or every short name would be close to every other.
-        let most = (name.chars().count() / 2).min(2);
-        let near = table
-            .names
-            .iter()
-            .map(|known| (distance(known, name), known))
-            .filter(|(d, _)| *d <= most)
-            .min();
-        Undeclared { what, name: name.to_owned(), closest: near.map(|(_, known)| known.clone()) }
+        let closest = closest(name, table.names.iter().map(String::as_str)).map(str::to_owned);
+        Undeclared { what, name: name.to_owned(), closest }
     })
+}
+
+/// The known name that this one is probably meant to be.
+pub(crate) fn closest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    // At most half of the letters may differ, or every short name would be close to every other.
+    let most = (name.chars().count() / 2).min(2);
+    let near = known.map(|known| (distance(known, name), known)).filter(|(d, _)| *d <= most);
+    near.min().map(|(_, known)| known)
 }
 
 /// Levenshtein distance; names are at most [`MAX_NAME`](crate::limits::MAX_NAME) bytes, so a row of it is short.

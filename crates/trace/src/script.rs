@@ -228,7 +228,13 @@ mod tests {
         for (line, message) in [
             ("sync a -> FINE", "6:11: `FINE` is no driver result"),
             ("sync a ->", "6:8: one driver result is missing at the end of the line"),
-            ("kernl a", "6:1: `kernl` is no operation"),
+            ("kernl a", "6:1: `kernl` is no operation; did you mean `kernel`?"),
+            ("steam b", "6:1: `steam` is no operation; did you mean `stream`?"),
+            ("flush a", "6:1: `flush` is no operation"),
+            (
+                "cudaStreamSynchronize a",
+                "6:1: `cudaStreamSynchronize` is no driver function of the stream, event, memory, module, execution, graph or context chapters; did you mean `cuStreamSynchronize`?",
+            ),
             (
                 "cuFoo a",
                 "6:1: `cuFoo` is no driver function of the stream, event, memory, module, execution, graph or context chapters",

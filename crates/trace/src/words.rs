@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::line::{Line, OBSERVED, OpError, SyntaxError};
+use crate::names::closest;
 use crate::{Build, Call, ConditionalKind, Flags, Function, Mode, Names, Port};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,6 +138,9 @@ const COPIES: &[(&str, Function, bool)] = &[
 /// The graph of a `begin_into` that names none: one a program.
 const USER_GRAPH: &str = "user";
 
+/// What other lines of a script begin with.
+const DECLARATIONS: [&str; 5] = ["stream", "event", "thread", "graph", "memory"];
+
 /// Parses a line that holds one call.
 pub(crate) fn parse(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxError> {
     let observed = line.split_observed()?;
@@ -158,12 +162,20 @@ fn parse_call(line: &mut Line<'_>, names: &mut Names) -> Result<Call, SyntaxErro
     let op = line.take("an operation")?;
     let Some(word) = WORDS.iter().find(|w| w.word == op) else {
         if op.starts_with("cu") {
-            call.function = Function::from_name(op)
-                .ok_or_else(|| line.wrong(OpError::UnknownFunction(op.to_owned())))?;
+            let unknown = || {
+                let drivers = op.strip_prefix("cuda").map(|rest| format!("cu{rest}"));
+                let name = drivers.as_deref().unwrap_or(op);
+                let known = Function::ALL.iter().map(|function| function.name());
+                let closest = closest(name, known).map(str::to_owned);
+                line.wrong(OpError::UnknownFunction { name: op.to_owned(), closest })
+            };
+            call.function = Function::from_name(op).ok_or_else(unknown)?;
             parse_operands(line, names, &mut call)?;
             return Ok(call);
         }
-        return Err(line.wrong(OpError::UnknownOperation(op.to_owned())));
+        let known = WORDS.iter().map(|word| word.word).chain(DECLARATIONS);
+        let closest = closest(op, known).map(str::to_owned);
+        return Err(line.wrong(OpError::UnknownOperation { word: op.to_owned(), closest }));
     };
     call.function = word.function;
     call.flags = word.flags;

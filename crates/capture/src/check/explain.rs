@@ -307,7 +307,7 @@ fn fault(words: &Words<'_>, call: &Call, refusal: &Refusal) -> (String, Vec<Stri
             "it would wait for every stream of the context, the capturing ones too".to_owned(),
             "end all captures first; no capture mode and no thread is exempt".to_owned(),
         ),
-        Rule::R25a => (
+        Rule::R25a | Rule::FreesUnlaunched => (
             unfreeable(words, &memory, refusal)
                 .unwrap_or_else(|| format!("{memory} is what a graph allocates when it is launched, and no launch has given it")),
             vec!["free it once; what a graph allocates is freed by the graph, or after a launch".to_owned()],

@@ -156,9 +156,8 @@ impl<'a> Lint<'a> {
             _ => {}
         }
         match call.function {
-            Function::MemFree | Function::MemFreeHost | Function::MemHostUnregister => {
-                self.free(at, call)
-            }
+            Function::MemFree if outcome.rule == Rule::R21 => self.free(at, call),
+            Function::MemFreeHost | Function::MemHostUnregister => self.free(at, call),
             Function::MemFreeAsync if outcome.rule == Rule::R25b => self.free(at, call),
             Function::MemAlloc | Function::MemAllocHost | Function::MemAllocAsync => {
                 self.allocate(at, call)

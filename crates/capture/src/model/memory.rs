@@ -1,6 +1,6 @@
 //! Stream-ordered memory: R24 and R25.
 
-use phonograph_trace::{Call, CuResult, Flags, MemoryId};
+use phonograph_trace::{Call, CuResult, Flags, Function, MemoryId};
 use rustc_hash::FxHashSet;
 
 use super::class::NodeKind;
@@ -104,32 +104,55 @@ impl Model {
         }
     }
 
+    /// A potentially unsafe call without a stream: R20, R21. What a graph allocates, cuMemFree frees as `free_outside` does (seen on
+    /// an H200, driver 580). Other memory that is freed or allocated at once is none of the model's, but may be where a graph's was.
+    pub(super) fn unsafe_on_memory(&mut self, at: CallIndex, call: &Call) -> Outcome {
+        let outcome = self.unsafe_call(at, call.thread, Rule::R21);
+        let of_graph =
+            |memory: &MemoryId| matches!(self.memory.get(memory), Some(Memory::Graph { .. }));
+        let Some(memory) = call.memory.filter(of_graph) else { return outcome };
+        if !outcome.result.is_success() {
+            return outcome;
+        }
+        if call.function == Function::MemFree {
+            let freed = self.free_launched(at, memory);
+            return freed.unwrap_or_else(|| self.free_refused(at, memory, Rule::FreesUnlaunched));
+        }
+        self.set_memory(memory, None);
+        outcome
+    }
+
+    /// R0: the program may free what a launch of a graph allocated, once a launch. Its own graph cannot free it from then on.
+    fn free_launched(&mut self, at: CallIndex, memory: MemoryId) -> Option<Outcome> {
+        let Some(Memory::Graph { graph, freed: None, freed_after_launch, elsewhere, .. }) =
+            self.memory.get_mut(&memory)
+        else {
+            return None;
+        };
+        let graph = &mut self.graphs[*graph];
+        if graph.launches <= *freed_after_launch {
+            return None;
+        }
+        graph.outstanding -= 1;
+        *freed_after_launch = graph.launches;
+        elsewhere.get_or_insert(at);
+        Some(Outcome::success(Rule::FreesLaunched))
+    }
+
     fn free_outside(&mut self, at: CallIndex, call: &Call, memory: MemoryId) -> Outcome {
         // After R20.
         let outcome = self.unsafe_call(at, call.thread, Rule::R25b);
         if !outcome.result.is_success() {
             return outcome;
         }
+        if let Some(freed) = self.free_launched(at, memory) {
+            return freed;
+        }
         match self.memory.get(&memory) {
             // R25b: pool memory: freed.
             Some(Memory::Pool) => {
                 self.set_memory(memory, Some(Memory::Freed { freed: at }));
                 outcome
-            }
-            // R0: the program may free what a launch of a graph allocated, once a launch. Its own graph cannot free it from then on.
-            Some(&Memory::Graph { graph, freed: None, freed_after_launch, .. })
-                if self.graphs[graph].launches > freed_after_launch =>
-            {
-                let graph = &mut self.graphs[graph];
-                graph.outstanding -= 1;
-                let launches = graph.launches;
-                if let Some(Memory::Graph { freed_after_launch, elsewhere, .. }) =
-                    self.memory.get_mut(&memory)
-                {
-                    *freed_after_launch = launches;
-                    elsewhere.get_or_insert(at);
-                }
-                Outcome::success(Rule::FreesLaunched)
             }
             // R25e: null: nothing happens (seen on an H200, driver 580; no recording before had it).
             None => Outcome { rule: Rule::R25e, ..outcome },

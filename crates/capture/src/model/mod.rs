@@ -217,7 +217,7 @@ impl Model {
             Class::ExportsEvent => {
                 Ok(self.refuse(at, CuResult::INVALID_HANDLE, Rule::ExportsEvent, |_| {}))
             }
-            Class::Unsafe => Ok(self.unsafe_call(at, call.thread, Rule::R21)),
+            Class::Unsafe => Ok(self.unsafe_on_memory(at, call)),
             Class::Work(kind) => self.work(at, call, kind),
             Class::Uncapturable => self.uncapturable(at, call),
             Class::WaitsOnStream | Class::UnsafeOnStream => self.waits_on_stream(at, call),

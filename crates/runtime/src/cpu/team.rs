@@ -38,7 +38,7 @@ use crate::panics::message;
 #[derive(Debug, Error)]
 pub enum TeamError {
     /// A team has between one and [`ProgramBuilder::MAX_WORKERS`] workers.
-    #[error("a team has 1 to {} workers, not {workers}", ProgramBuilder::MAX_WORKERS)]
+    #[error("the CPU backend has 1 to {} workers, not {workers}", ProgramBuilder::MAX_WORKERS)]
     WorkerCount {
         /// The number that was asked for.
         workers: u32,
