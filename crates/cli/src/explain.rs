@@ -75,6 +75,11 @@ pub fn summary(trace: &Trace) -> String {
 /// Graphs that are listed one by one.
 const LISTED: usize = 8;
 
+/// Whatever a file says.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 fn times(n: u64) -> String {
     match n {
         1 => "once".to_owned(),
@@ -85,7 +90,7 @@ fn times(n: u64) -> String {
 fn totals(trace: &Trace, traced: &Traced) -> String {
     let graphs = &traced.report.graphs;
     let nodes: usize = graphs.iter().map(|graph| graph.nodes.len()).sum();
-    let launches: u64 = traced.launches.iter().sum();
+    let launches = sum(traced.launches.iter().copied());
     let mut out = format!(
         "{}, {} failed; {} with {}, launched {}",
         count(traced.captures, "capture"),
@@ -116,7 +121,7 @@ fn totals(trace: &Trace, traced: &Traced) -> String {
         let drawn = count(trace.drawings.len(), "graph");
         add(format!("\n{drawn} drawn when instantiated, the first as {}", harmless(&first.1)));
     }
-    let passed: u64 = trace.passed_over.iter().map(|(_, calls)| calls).sum();
+    let passed = sum(trace.passed_over.iter().map(|(_, calls)| *calls));
     if passed > 0 {
         add(format!(
             "\n{} outside captures succeeded, and were only counted",

@@ -87,17 +87,23 @@ pub fn record(folder: &Path, files: &[PathBuf], seeds: &[u64], count: u64) -> Re
         }
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for questions in &all {
+        let path = folder.join(&questions.name);
+        input::keep(files.iter().map(PathBuf::as_path), Some(&path))?;
+    }
     let mut written = Vec::new();
     for questions in &all {
         let path = folder.join(&questions.name);
+        // Half a recording looks like a whole one, and an earlier one stays until there is another.
+        let half = folder.join(format!("{}.half", questions.name));
         let file =
-            fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+            fs::File::create(&half).with_context(|| format!("cannot write {}", half.display()))?;
         let asked = ask_all(questions, BufWriter::new(file));
         if asked.is_err() {
-            // Half a recording looks like a whole one.
-            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            fs::remove_file(&half).with_context(|| format!("cannot remove {}", half.display()))?;
         }
         let report = asked.with_context(|| format!("no answers to {}", questions.name))?;
+        fs::rename(&half, &path).with_context(|| format!("cannot write {}", path.display()))?;
         print(format!("{}: {report}\n", path.display()).as_bytes())?;
         written.push(path);
     }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use phonograph::trace::live::{MAGIC, Trace};
 
 use crate::explain::summary;
-use crate::{Answer, input};
+use crate::{Answer, causes, harmless, input};
 
 /// The library that the driver loads into the program.
 const LIBRARY: &str = "libphonograph_inject.so";
@@ -70,10 +70,11 @@ pub fn run(args: &Args) -> Result<Answer> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         command.env(GRAPHS, std::path::absolute(folder)?);
     }
-    let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
     leave_interrupts_to_the_program()?;
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
     let status = child.wait()?;
-    report(&file)?;
+    // It cannot be told where nothing can, and the program has ended as it has.
+    drop(report(&file));
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(Answer::Exit(code as u8))
 }
@@ -147,9 +148,12 @@ fn leave_interrupts_to_the_program() -> Result<()> {
 }
 
 /// What was recorded, on standard error: standard output is the program's.
-fn report(file: &Path) -> Result<()> {
+fn report(file: &Path) -> io::Result<()> {
     let mut out = io::stderr().lock();
-    let files = files(file)?;
+    let files = match files(file) {
+        Ok(files) => files,
+        Err(error) => return writeln!(out, "phonograph: {}", harmless(&causes(&error))),
+    };
     if files.is_empty() {
         writeln!(
             out,
@@ -157,11 +161,9 @@ fn report(file: &Path) -> Result<()> {
         )?;
     }
     for file in files {
-        let bytes = input::bytes(&file)?;
-        match Trace::read(&bytes) {
-            Ok(trace) => writeln!(out, "\n{}: {}", file.display(), summary(&trace))?,
-            Err(error) => writeln!(out, "\n{}: {error}", file.display())?,
-        }
+        let trace = input::bytes(&file).and_then(|bytes| Ok(Trace::read(&bytes)?));
+        let said = trace.map_or_else(|error| harmless(&causes(&error)), |trace| summary(&trace));
+        writeln!(out, "\n{}: {said}", file.display())?;
     }
     Ok(())
 }

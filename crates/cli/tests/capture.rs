@@ -321,6 +321,31 @@ fn case_39_a_hundred_thousand_calls_and_a_fork_as_wide() {
 }
 
 #[test]
+fn recordings_that_are_asked_or_cannot_be_answered_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = folder.path().join("update_settled.jsonl");
+    let original = data("capture/tests/data/update_settled.jsonl");
+    std::fs::copy(&original, &asked).unwrap();
+    let earlier = folder.path().join("programs-5.jsonl");
+    std::fs::write(&earlier, "earlier").unwrap();
+    let record = |rest: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_phonograph"));
+        command.args(["conformance", "--record"]).arg(folder.path()).args(rest);
+        // Where there is a device, it is not to be found.
+        let output = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = record(&[asked.to_str().unwrap()]);
+    assert!(said.contains("would be overwritten"), "{said}");
+    assert!(std::fs::read(&asked).unwrap() == std::fs::read(&original).unwrap());
+    let said = record(&["--seed", "5", "--count", "1"]);
+    assert!(said.contains("no answers to programs-5.jsonl"), "{said}");
+    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "earlier");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+}
+
+#[test]
 fn every_recording_is_judged_whatever_is_wrong_with_the_others() {
     let good = data("capture/tests/data/call_nodes.jsonl");
     let wrong = std::fs::read_to_string(data("capture/tests/data/call_matrix.jsonl")).unwrap();

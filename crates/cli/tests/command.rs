@@ -398,6 +398,32 @@ fn run_replays_with_real_data() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn data_come_from_pipes_too() {
+    let check = |bytes: usize, said: &str| {
+        let mut graph = tempfile::NamedTempFile::new().unwrap();
+        graph.write_all(AXPY.as_bytes()).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_phonograph"))
+            .args(["run", "--data", "x=/dev/stdin"])
+            .arg(graph.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(&vec![0; bytes]).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let all = stdout(&output) + str::from_utf8(&output.stderr).unwrap();
+        assert!(all.contains(said), "{all}");
+    };
+    check(16, "1 replay");
+    check(15, "/dev/stdin has 15 bytes, buffer `x` has 16");
+    check(17, "/dev/stdin has more bytes, buffer `x` has 16");
+    let output = on_file(AXPY.as_bytes(), "run", &["--data", "x=/"]);
+    assert!(str::from_utf8(&output.stderr).unwrap().contains("cannot read /"), "{output:?}");
+}
+
+#[test]
 fn run_takes_numbers_for_names_that_several_have() {
     let twins = AXPY.replace(r#""name": "y""#, r#""name": "x""#);
     let twins = twins
@@ -565,8 +591,8 @@ fn written_over(command: &[&str], contents: &str) -> String {
     let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
     file.write_all(contents.as_bytes()).unwrap();
     let path = file.path().to_str().unwrap();
-    let args: Vec<&str> =
-        command.iter().map(|&arg| if arg == "FILE" { path } else { arg }).collect();
+    let args: Vec<String> = command.iter().map(|arg| arg.replace("FILE", path)).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let output = phonograph(&args);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert_eq!(std::fs::read_to_string(path).unwrap(), contents, "{command:?}");
@@ -579,6 +605,7 @@ fn what_is_read_is_not_written_over() {
         ["show", "FILE", "--svg", "-o", "FILE"].as_slice(),
         &["plan", "FILE", "--html", "-o", "FILE"],
         &["run", "FILE", "--profile", "FILE"],
+        &["run", "no/such", "--data", "x=FILE", "--profile", "FILE"],
         &["optimize", "FILE", "/dev/null/out.json", "--html", "FILE"],
     ] {
         let error = written_over(command, AXPY);

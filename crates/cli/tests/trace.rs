@@ -1,7 +1,9 @@
 //! `trace` and `explain`: a program whose driver only makes callbacks, and programs that were recorded on a GPU.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use phonograph::trace::live::{Record, header};
 
 /// The library, which is built with the tests of this crate.
 fn library() -> PathBuf {
@@ -115,6 +117,31 @@ fn a_program_that_cannot_be_recorded_runs_on() {
 }
 
 #[test]
+fn the_exit_code_is_the_programs_whatever_becomes_of_the_report() {
+    let folder = folder();
+    let program = installed(folder.path()).get_program().to_owned();
+    let run = |script: &str, said: Stdio| {
+        let mut command = Command::new(&program);
+        command.args(["trace", "-o", "t", "--", "sh", "-c", script]).current_dir(folder.path());
+        let output = command.stderr(said).output().unwrap();
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        text(&output.stderr)
+    };
+    // What is at the place of a trace of another process is no file; the traces beside it are told of all the same.
+    let said = run("echo nothing >t; mkdir t.5; echo nothing >t.6; exit 7", Stdio::piped());
+    assert!(said.contains("t.5: cannot read"), "{said}");
+    assert!(said.contains("t.6: this is no trace"), "{said}");
+    std::fs::remove_dir(folder.path().join("t.5")).unwrap();
+    for file in ["t", "t.6"] {
+        std::fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    if cfg!(target_os = "linux") {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        run("exit 7", full.into());
+    }
+}
+
+#[test]
 fn what_is_no_trace_is_an_error() {
     let folder = folder();
     std::fs::write(folder.path().join("empty"), "").unwrap();
@@ -144,6 +171,20 @@ fn what_is_no_trace_is_an_error() {
         "/dev/null is there and no trace, so it is not replaced; name another file with --output",
     );
     check(&["trace", "--", "./none"], "cannot run ./none: No such file or directory (os error 2)");
+}
+
+#[test]
+fn counts_that_no_number_holds_are_the_largest_number() {
+    let mut file = header().to_vec();
+    for (id, name) in [(0, "cuNothing"), (1, "cuNothingElse")] {
+        Record::Function { id, name }.write(&mut file);
+        Record::PassedOver { function: id, calls: u64::MAX }.write(&mut file);
+    }
+    let folder = folder();
+    std::fs::write(folder.path().join("counts"), file).unwrap();
+    let output = phonograph(folder.path()).args(["explain", "counts"]).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.contains("18,446,744,073,709,551,615 calls outside captures succeeded"), "{said}");
 }
 
 /// Programs on an H200 (driver 580, CUDA 13.0, Python 3.12): PyTorch with `crates/inject/examples/mistakes.py` and `clean.py`, a compiled

@@ -9,7 +9,9 @@ use cudarc::driver::sys::{
     CUgraphEdgeData, CUgraphExec, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams,
     CUgraphNodeType, CUresult, cuGraphLaunch,
 };
+use phonograph_runtime::cpu::NodePath;
 
+use crate::bindings::InstantiateError;
 use crate::captures::relaxed;
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call, log_drop};
@@ -170,6 +172,32 @@ pub(crate) unsafe fn add_kernel(
     Ok(node)
 }
 
+/// Adds a node with a copy of another graph inside.
+///
+/// # Safety
+/// As for [`add_node`], and the other graph lives until this returns; what its nodes refer to lives as long as the copy.
+pub(crate) unsafe fn add_child(
+    graph: CUgraph,
+    after: &Dependencies,
+    other: CUgraph,
+) -> Result<CUgraphNode, DriverError> {
+    let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
+    params.__bindgen_anon_1.graph.graph = other;
+    // SAFETY: the caller's promise.
+    unsafe { add_node(graph, after, &mut params) }
+}
+
+/// The graph inside a child node.
+///
+/// # Safety
+/// The node is a child node whose graph lives.
+pub(crate) unsafe fn child_of(node: CUgraphNode) -> Result<CUgraph, DriverError> {
+    let mut child = ptr::null_mut();
+    // SAFETY: the caller's promise. The graph is not copied: it is the one in the node.
+    unsafe { call!(cuGraphChildGraphNodeGetGraph(node, &mut child)) }?;
+    Ok(child)
+}
+
 /// The parameters of a node of this type, all others zero.
 pub(crate) fn params_of(kind: CUgraphNodeType) -> CUgraphNodeParams {
     let mut params = zeroed::<CUgraphNodeParams>();
@@ -180,8 +208,8 @@ pub(crate) fn params_of(kind: CUgraphNodeType) -> CUgraphNodeParams {
 /// Why a graph could not be instantiated: the driver's error, its verdict, and the node if it names one.
 pub(crate) struct Refused {
     pub error: DriverError,
-    pub verdict: CUgraphInstantiateResult,
-    pub node: CUgraphNode,
+    verdict: CUgraphInstantiateResult,
+    node: CUgraphNode,
 }
 
 // SAFETY: the node is only compared with others.
@@ -192,6 +220,18 @@ impl Refused {
     pub fn of_graph(error: DriverError) -> Self {
         let verdict = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
         Self { error, verdict, node: ptr::null_mut() }
+    }
+
+    /// The error that says so, of the node if `find` knows it.
+    pub fn explain(self, find: impl FnOnce(CUgraphNode) -> Option<NodePath>) -> InstantiateError {
+        let Self { error: source, verdict, node } = self;
+        let node = if node.is_null() { None } else { find(node) };
+        if let Some(node) = node {
+            return InstantiateError::Node { node, source };
+        }
+        let said = verdict != CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
+        let verdict = if said { format!("{verdict:?}") } else { String::new() };
+        InstantiateError::Graph { source, verdict }
     }
 }
 

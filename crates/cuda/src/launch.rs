@@ -5,10 +5,11 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction};
+use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUfunction};
 use smallvec::SmallVec;
 
 use crate::device::zeroed;
+use crate::module::Function;
 
 /// A kernel launch with the values of its parameters.
 #[derive(Clone)]
@@ -79,6 +80,15 @@ impl Params<'_> {
         params.kernelParams = pointers.as_mut_ptr();
         params
     }
+}
+
+/// A launch of one thread, of a kernel without parameters.
+pub(crate) fn one_thread(kernel: &Function) -> CUDA_KERNEL_NODE_PARAMS_v3 {
+    let mut params = zeroed::<CUDA_KERNEL_NODE_PARAMS_v3>();
+    params.func = kernel.handle();
+    (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
+    (params.blockDimX, params.blockDimY, params.blockDimZ) = (1, 1, 1);
+    params
 }
 
 impl Launch {

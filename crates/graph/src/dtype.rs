@@ -1,6 +1,7 @@
 //! Element types and typed scalars.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use half::{bf16, f16};
@@ -131,6 +132,12 @@ impl PartialEq for Scalar {
 }
 
 impl Eq for Scalar {}
+
+impl Hash for Scalar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.dtype(), self.to_bits()).hash(state);
+    }
+}
 
 impl Scalar {
     /// The type of this value.

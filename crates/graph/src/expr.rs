@@ -88,7 +88,7 @@ pub enum CompareOp {
 }
 
 /// One operation of an expression; operands are earlier values.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// The element of input `0`, converted to [`DType::computed`] of its type.
     Input(u16),
@@ -205,7 +205,7 @@ pub enum ExprError {
 }
 
 /// A well-typed elementwise expression.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Expr {
     inputs: Vec<DType>,
     params: Vec<DType>,

@@ -22,7 +22,7 @@ pub const MAX_FUSED_OPERANDS: usize = 64;
 /// | outputs of `before` but the first, which is reduced | written |
 /// | outputs of `after`, or the result | written |
 /// | scalars of `before`, then of `after` | |
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FusedKernel {
     /// A reduction or a matrix product.
     pub library: LibraryKernel,

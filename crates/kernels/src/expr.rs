@@ -47,6 +47,11 @@ pub fn cast(from: DType, to: DType) -> Arc<Expr> {
     })
 }
 
+/// A scalar, which whoever runs it gives as an argument.
+pub fn scalar(dtype: DType) -> Arc<Expr> {
+    build(|e| e.output_as(e.param(dtype), dtype))
+}
+
 /// A constant.
 pub fn constant(value: Scalar) -> Arc<Expr> {
     build(|e| {
@@ -96,6 +101,7 @@ mod tests {
     fn every_expression_is_well_typed() {
         for from in DType::ALL {
             identity(from);
+            scalar(from);
             constant(Scalar::zero(from));
             for to in DType::ALL {
                 cast(from, to);

@@ -23,7 +23,7 @@
 use std::borrow::Cow;
 
 use crate::context::ExecutionContext;
-use crate::graph::{LibraryKernel, Scalar};
+use crate::graph::{Arg, LibraryKernel, Scalar};
 use crate::kernels::expr;
 use crate::op::{DeviceOp, GraphNode};
 use crate::operand::{Operand, OperandMut};
@@ -99,8 +99,9 @@ impl<T: Number> DeviceOp for Full<T> {
         let tensor = cx.alloc::<T>(&self.name, &self.extents)?;
         cx.record(|recorder| {
             let view = recorder.view(&Operand::window(&tensor));
-            let constant = expr::constant(self.value.into());
-            recorder.ops().map_into("fill", constant, &[], &[], &[view])?;
+            // The value is an argument: as a constant it would make a kernel of its own, to be compiled.
+            let (dtype, value) = (view.dtype, Arg::Scalar(self.value.into()));
+            recorder.ops().map_into("fill", expr::scalar(dtype), &[], &[value], &[view])?;
             Ok(())
         })?;
         Ok(tensor)

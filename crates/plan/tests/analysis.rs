@@ -29,6 +29,15 @@ fn a_forked_capture_has_one_redundant_edge() {
     assert_eq!(found.max_width, 3);
 }
 
+#[test]
+fn bytes_that_no_number_holds_are_the_largest_number() {
+    let mut b = GraphBuilder::new();
+    for _ in 0..1 << 16 {
+        b.alloc_buffer("large", 1 << 48);
+    }
+    assert_eq!(summary(&b.build().unwrap()).internal_bytes, u64::MAX);
+}
+
 /// A random graph, edges forward in creation order, some of them weak.
 fn random(u: &mut Unstructured) -> Result<ComputeGraph> {
     let nodes = u.int_in_range(1..=90)?;

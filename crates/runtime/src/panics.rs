@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The words of a panic, if it has some; its payload goes.
-pub(crate) fn message(payload: Box<dyn Any + Send>) -> Option<String> {
+/// The words of a panic, or that it has none; its payload goes.
+pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     quietly(|| drop(payload));
-    text
+    text.unwrap_or_else(|| "a value that is not text".to_owned())
 }
 
 /// Lets go of something, which may run destructors of the user's, where their panics must not reach: the thread of whoever uses

@@ -4,7 +4,9 @@ mod cpu;
 mod cuda;
 mod wgpu;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -96,7 +98,9 @@ struct Facts {
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
-    input::keep([args.input.file.as_path()], args.profile.as_deref())?;
+    let given = args.data.iter().filter_map(|text| Some(Path::new(text.split_once('=')?.1)));
+    let read = given.chain([args.input.file.as_path()]);
+    input::keep(read, args.profile.as_deref())?;
     let graph = input::graph(&args.input.file)?;
     refuse_kernels_without_code(&graph, args.backend)?;
     let cores = std::thread::available_parallelism()?.get();
@@ -211,11 +215,18 @@ fn known<'n>(names: impl Iterator<Item = &'n str>) -> String {
 fn load(machine: &mut dyn Machine, graph: &ComputeGraph, text: &str) -> Result<()> {
     let (name, path) = split(text, "buffer=file")?;
     let buffer = buffer(graph, name)?;
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
-    let (has, needs) = (file.metadata()?.len(), graph.buffer(buffer).bytes);
-    ensure!(has == needs, "{path} has {has} bytes, buffer `{name}` has {needs}");
+    let needs = graph.buffer(buffer).bytes;
+    let unfit = |has: &str| format!("{path} has {has} bytes, buffer `{name}` has {needs}");
+    let cannot = || format!("cannot read {path}");
+    let file = File::open(path).with_context(cannot)?;
+    let known = file.metadata().with_context(cannot)?;
+    // What is no file, such as a pipe, says how much it holds by ending.
+    ensure!(!known.is_file() || known.len() == needs, unfit(&known.len().to_string()));
     let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, needs), &mut bytes)?;
+    file.take(needs.saturating_add(1)).read_to_end(&mut bytes).with_context(cannot)?;
+    let has = bytes.len() as u64;
+    ensure!(has <= needs, unfit("more"));
+    ensure!(has == needs, unfit(&has.to_string()));
     machine.write(buffer, &bytes)
 }
 

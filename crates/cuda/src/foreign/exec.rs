@@ -4,10 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use cudarc::driver::sys::{
-    CUgraphExec, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode,
-};
-use phonograph_graph::{ComputeGraph, NodeId, NodeKind, Pitched, Target};
+use cudarc::driver::sys::{CUgraphExec, CUgraphInstantiate_flags};
+use phonograph_graph::{ComputeGraph, NodeKind, Pitched, Target};
 use phonograph_runtime::cpu::NodePath;
 use rustc_hash::FxHashSet;
 
@@ -67,23 +65,10 @@ impl Captured {
     }
 
     fn explain(&self, refused: Refused) -> InstantiateError {
-        let Refused { error: source, verdict, node } = refused;
-        match self.place(node) {
-            Some(id) => {
-                let name = self.graph().node(id).name.to_string();
-                InstantiateError::Node { node: NodePath(vec![(id, name)]), source }
-            }
-            None => {
-                let said = verdict != CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
-                let verdict = if said { format!("{verdict:?}") } else { String::new() };
-                InstantiateError::Graph { source, verdict }
-            }
-        }
-    }
-
-    fn place(&self, node: CUgraphNode) -> Option<NodeId> {
-        let nodes = self.graph().node_ids();
-        nodes.into_iter().find(|&id| !node.is_null() && self.node(id) == Some(node))
+        refused.explain(|node| {
+            let id = self.graph().node_ids().find(|&id| self.node(id) == Some(node))?;
+            Some(NodePath(vec![(id, self.graph().node(id).name.to_string())]))
+        })
     }
 }
 

@@ -31,7 +31,7 @@ use super::{ImportError, ReadOnly};
 use crate::adopted::place_of;
 use crate::device::zeroed;
 use crate::error::call;
-use crate::graph::edge_data;
+use crate::graph::{child_of, edge_data};
 use crate::transfer::zeroed_copy;
 
 /// A graph of the driver and what was read of it.
@@ -209,17 +209,6 @@ pub(super) unsafe fn describe(node: CUgraphNode) -> Result<(&'static str, String
         _ => String::new(),
     };
     Ok((kind.word(), name))
-}
-
-/// The graph inside a child node.
-///
-/// # Safety
-/// The node is a child node whose graph lives.
-pub(super) unsafe fn child_of(node: CUgraphNode) -> Result<CUgraph, ImportError> {
-    let mut child = ptr::null_mut();
-    // SAFETY: the caller's promise. The graph is not copied: it is the one in the node.
-    unsafe { call!(cuGraphChildGraphNodeGetGraph(node, &mut child)) }?;
-    Ok(child)
 }
 
 /// Why the graph cannot be edited, if something in it says so.

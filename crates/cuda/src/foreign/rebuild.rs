@@ -17,11 +17,11 @@ use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
 use super::divert::{Diversion, Values, divert};
 use super::edit::{EditError, compare};
 use super::exec::Captured;
-use super::read::{Read, child_of, read};
+use super::read::{Read, read};
 use super::{ImportError, Imported};
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call};
-use crate::graph::{Dependencies, Graph, add_node, params_of};
+use crate::graph::{Dependencies, Graph, add_child, add_node, child_of, params_of};
 use crate::transfer::{Transfer, zeroed_copy};
 
 impl Imported {
@@ -130,9 +130,7 @@ unsafe fn make(
                 let (_, child) = child.expect("a child graph that was read has a row");
                 // The driver clones what a child node is made of; an empty one is filled after that.
                 let empty = Graph::new(device)?;
-                let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
-                params.__bindgen_anon_1.graph.graph = empty.handle();
-                let added = add_node(into, after, &mut params)?;
+                let added = add_child(into, after, empty.handle())?;
                 copy(child, inner, child_of(added)?, device)?;
                 added
             }

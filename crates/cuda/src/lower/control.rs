@@ -23,7 +23,7 @@ use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::error::{Version, call};
 use crate::exec::is_on_host;
-use crate::graph::{Dependencies, Graph, add_node, edge_data, params_of};
+use crate::graph::{Dependencies, Graph, add_child, add_node, child_of, edge_data, params_of};
 use crate::host_call::{HostCall, call_host};
 use crate::launch::{Launch, Values};
 use crate::stream::Event;
@@ -195,16 +195,12 @@ impl Lowering<'_> {
         // inside can be told apart and changed later.
         let device = &self.target.devices[0];
         let empty = Graph::new(device)?;
-        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
-        params.__bindgen_anon_1.graph.graph = empty.handle();
         let _current = device.enter()?;
         // SAFETY: the graph lives until the node has its clone.
-        let node = unsafe { add_node(scope.driver, after, &mut params) };
+        let node = unsafe { add_child(scope.driver, after, empty.handle()) };
         let node = node.map_err(scope.refused(id))?;
-        let mut inside = ptr::null_mut();
         // SAFETY: the node was just added and is a child graph.
-        unsafe { call!(cuGraphChildGraphNodeGetGraph(node, &mut inside)) }
-            .map_err(scope.refused(id))?;
+        let inside = unsafe { child_of(node) }.map_err(scope.refused(id))?;
         let place = if scope.place == Place::Body { Place::Body } else { Place::Child };
         self.inner(scope, id, graph, &scope.schedule.inner[&id][0], inside, place)?;
         Ok(smallvec![node])

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUgraphNode, CUgraphNodeType};
+use cudarc::driver::sys::CUgraphNode;
 use phonograph_graph::{KernelNode, KernelRef, NodeId};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Lowering, Scope};
 use crate::backend::RawGraph;
 use crate::bindings::InstantiateError;
-use crate::graph::{Dependencies, add_node, params_of};
+use crate::graph::{Dependencies, add_child};
 
 impl Lowering<'_> {
     /// The node, if its kernel's name is that of a graph.
@@ -25,11 +25,9 @@ impl Lowering<'_> {
         let Some(raw) = other.and_then(|other| Arc::downcast::<RawGraph>(other).ok()) else {
             return Ok(None);
         };
-        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
-        params.__bindgen_anon_1.graph.graph = raw.handle();
         // SAFETY: the graph lives, as whoever made the `RawGraph` has promised, and what its nodes refer to lives as long as
         // that, which the caller keeps with the `Exec`.
-        let node = unsafe { add_node(scope.driver, after, &mut params) };
+        let node = unsafe { add_child(scope.driver, after, raw.handle()) };
         Ok(Some(smallvec![node.map_err(scope.refused(id))?]))
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUgraph, CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue};
 use phonograph_graph::{
-    Arg, BufferId, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId, View,
+    Arg, BufferId, Expr, FusedKernel, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId,
+    View,
 };
 use phonograph_kernels::cuda::{self, CudaKernel, FAULT_WORDS, Param, Place};
 use smallvec::{SmallVec, smallvec};
@@ -58,11 +59,12 @@ pub(super) struct Shape {
     args: SmallVec<[ArgShape; 4]>,
 }
 
-/// Code by what it is, or by where it lies: the graph that is lowered holds it meanwhile.
+/// Code by what it is: operations that are recorded one by one have an expression each, of the same contents.
 #[derive(PartialEq, Eq, Hash)]
 enum Code {
     Library(LibraryKernel),
-    At(usize),
+    Elementwise(Arc<Expr>),
+    Fused(Arc<FusedKernel>),
 }
 
 /// An argument, of a view all but its place; whether it is indirect, and whether a view is known to be aligned.
@@ -81,8 +83,8 @@ impl Shape {
         aligned: &dyn Fn(usize) -> bool,
     ) -> Self {
         let code = match &node.kernel {
-            KernelRef::Elementwise(expr) => Code::At(Arc::as_ptr(expr) as usize),
-            KernelRef::Fused(fused) => Code::At(Arc::as_ptr(fused) as usize),
+            KernelRef::Elementwise(expr) => Code::Elementwise(expr.clone()),
+            KernelRef::Fused(fused) => Code::Fused(fused.clone()),
             KernelRef::Library(library) => Code::Library(*library),
             KernelRef::Named(_) => unreachable!("a kernel by name is not generated"),
         };

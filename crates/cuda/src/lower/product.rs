@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cudarc::driver::sys::{CUgraphNode, CUgraphNodeType};
+use cudarc::driver::sys::CUgraphNode;
 use phonograph_graph::{
     Arg, DType, FusedKernel, KernelNode, KernelRef, LibraryKernel, NodeId, View,
 };
@@ -16,7 +16,7 @@ use crate::bindings::InstantiateError;
 use crate::cublas::{Cublas, CublasError, Handle, Matrix, Product, WORKSPACE};
 use crate::device::Device;
 use crate::error::{call, log_drop};
-use crate::graph::{Dependencies, add_node, params_of};
+use crate::graph::{Dependencies, add_child};
 use crate::memory::Memory;
 
 /// Up to so many multiplications a generated kernel is as fast or faster (128³ on an H200), and there is nothing to capture.
@@ -163,11 +163,9 @@ impl Lowering<'_> {
         let mut locked = handle.lock().unwrap_or_else(PoisonError::into_inner);
         let graph = locked.capture(product, workspace.address()).map_err(failed)?;
         drop(locked);
-        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
-        params.__bindgen_anon_1.graph.graph = graph;
         // SAFETY: the captured graph lives until the node has its clone; its kernels are of a library that is never unloaded,
         // and work on memory that the `Exec` holds.
-        let node = unsafe { add_node(scope.driver, after, &mut params) };
+        let node = unsafe { add_child(scope.driver, after, graph) };
         // SAFETY: the captured graph is this function's own.
         log_drop(unsafe { call!(cuGraphDestroy(graph)) });
         self.held.arenas.push(workspace);

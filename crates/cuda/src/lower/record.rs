@@ -113,16 +113,10 @@ impl Recorded {
         let priorities = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
         let flags = if self.held.has_priorities { priorities } else { 0 };
         let executable = Executable::new(&graph, u64::from(flags)).map_err(|refused| {
-            let at = self.nodes.iter().find(|(_, ends, _)| ends.contains(&refused.node));
-            match at.filter(|_| !refused.node.is_null()) {
-                Some((path, ..)) => {
-                    InstantiateError::Node { node: path.clone(), source: refused.error }
-                }
-                None => {
-                    let verdict = format!("{:?}", refused.verdict);
-                    InstantiateError::Graph { source: refused.error, verdict }
-                }
-            }
+            refused.explain(|node| {
+                let at = self.nodes.iter().find(|(_, ends, _)| ends.contains(&node))?;
+                Some(at.0.clone())
+            })
         })?;
         let switches = self.nodes.into_iter().map(|(_, ends, can)| can.then_some(ends));
         let memory = self.memory.into_values().enumerate();

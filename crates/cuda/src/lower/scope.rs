@@ -1,6 +1,6 @@
 //! A graph that is being lowered, and what its ids stand for.
 
-use cudarc::driver::sys::{CUgraph, CUgraphInstantiateResult, CUgraphNode};
+use cudarc::driver::sys::{CUgraph, CUgraphNode};
 use phonograph_graph::{ComputeGraph, NodeId, Schedule, SlotId};
 use phonograph_runtime::cpu::NodePath;
 use smallvec::SmallVec;
@@ -64,15 +64,9 @@ impl Scope<'_> {
 
     /// Names the node that the driver could not instantiate, if it is one of this graph.
     pub fn explain(&self, refused: Refused) -> InstantiateError {
-        let Refused { error: source, verdict, node } = refused;
-        let found = self.ends.iter().position(|ends| !node.is_null() && ends.contains(&node));
-        match found {
-            Some(at) => InstantiateError::Node { node: self.path(NodeId::from_index(at)), source },
-            None => {
-                let said = verdict != CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
-                let verdict = if said { format!("{verdict:?}") } else { String::new() };
-                InstantiateError::Graph { source, verdict }
-            }
-        }
+        refused.explain(|node| {
+            let at = self.ends.iter().position(|ends| ends.contains(&node))?;
+            Some(self.path(NodeId::from_index(at)))
+        })
     }
 }

@@ -12,9 +12,10 @@ use phonograph_graph::NodeId;
 use smallvec::{SmallVec, smallvec};
 
 use crate::bindings::InstantiateError;
-use crate::device::{Device, zeroed};
+use crate::device::Device;
 use crate::error::{DriverError, call};
 use crate::graph::{Dependencies, add_node, params_of};
+use crate::launch::one_thread;
 use crate::module::{Function, Module};
 use crate::stream::Event;
 
@@ -72,11 +73,7 @@ impl Split {
         let mut split = Self { device, known, events, nodes, last, issued: false, replays };
         for _ in 0..=CALIBRATING {
             let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-            let mut launch = zeroed::<cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS_v3>();
-            launch.func = split.known.handle();
-            (launch.gridDimX, launch.gridDimY, launch.gridDimZ) = (1, 1, 1);
-            (launch.blockDimX, launch.blockDimY, launch.blockDimZ) = (1, 1, 1);
-            params.__bindgen_anon_1.kernel = launch;
+            params.__bindgen_anon_1.kernel = one_thread(&split.known);
             // SAFETY: the graph lives; the kernel takes no parameters and is kept here, which the graph's owner keeps.
             let node = unsafe { add_node(graph, &split.after(), &mut params) }?;
             split.mark(graph, smallvec![node])?;

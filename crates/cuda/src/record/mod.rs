@@ -20,9 +20,10 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUgraphNodeType;
 
-use crate::device::{Device, DeviceError, zeroed};
+use crate::device::{Device, DeviceError};
 use crate::error::DriverError;
 use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
+use crate::launch::one_thread;
 use crate::loader::{Driver, Feature};
 use crate::memory::{Memory, Owner};
 use crate::module::{Function, Module, ModuleError};
@@ -117,7 +118,7 @@ impl Recorder {
         let graph = Graph::new(&device)?;
         let _current = device.enter()?;
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-        params.__bindgen_anon_1.kernel = kernel_params(&kernel);
+        params.__bindgen_anon_1.kernel = one_thread(&kernel);
         // SAFETY: the graph lives; the kernel has no parameters and is kept.
         unsafe { add_node(graph.handle(), &Dependencies::default(), &mut params) }?;
         let mut launched = Executable::new(&graph, 0).map_err(|refused| refused.error)?;
@@ -143,15 +144,6 @@ impl Recorder {
     pub fn device(&self) -> &Device {
         &self.device
     }
-}
-
-/// A launch of one thread.
-fn kernel_params(kernel: &Function) -> cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS_v3 {
-    let mut params = zeroed::<cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS_v3>();
-    params.func = kernel.handle();
-    (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
-    (params.blockDimX, params.blockDimY, params.blockDimZ) = (1, 1, 1);
-    params
 }
 
 /// What host nodes call.

@@ -12,10 +12,11 @@ use cudarc::driver::sys::{
 use phonograph_trace::{Mode, StreamKind};
 
 use super::perform::{flags_of, mode_of};
-use super::{RecordError, Recorder, kernel_params};
+use super::{RecordError, Recorder};
 use crate::device::zeroed;
 use crate::error::{DriverError, call, log_drop};
 use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
+use crate::launch::one_thread;
 use crate::stream::{Event, Stream};
 
 /// Bytes that a call works on.
@@ -80,7 +81,7 @@ impl<'a> Scene<'a> {
         }
         let spare_graph = Graph::new(device)?;
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-        params.__bindgen_anon_1.kernel = kernel_params(&recorder.kernel);
+        params.__bindgen_anon_1.kernel = one_thread(&recorder.kernel);
         // SAFETY: the graph lives; the kernel has no parameters and is the recorder's.
         unsafe { add_node(spare_graph.handle(), &Dependencies::default(), &mut params) }?;
         let spare = Executable::new(&spare_graph, 0).map_err(|refused| refused.error)?;

@@ -14,10 +14,11 @@ use phonograph_capture::update::REASONS;
 use phonograph_trace::CuResult;
 use phonograph_trace::recording::{ErrorNode, Node, UpdatePair};
 
-use super::{RecordError, Recorder, kernel_params, nothing_on_host};
+use super::{RecordError, Recorder, nothing_on_host};
 use crate::device::zeroed;
 use crate::error::call;
 use crate::graph::{Dependencies, Executable, Graph, add_node, edge_data, params_of};
+use crate::launch::one_thread;
 use crate::module::Function;
 use crate::stream::Event;
 use crate::transfer::{Transfer, zeroed_copy};
@@ -128,7 +129,7 @@ impl Recorder {
                 function, grid, block, shared, priority, cooperative, cluster, ..
             } => {
                 let mut params = params_of(T::CU_GRAPH_NODE_TYPE_KERNEL);
-                let mut launch = kernel_params(self.function(function)?);
+                let mut launch = one_thread(self.function(function)?);
                 (launch.gridDimX, launch.blockDimX) = (*grid, *block);
                 launch.sharedMemBytes = *shared;
                 params.__bindgen_anon_1.kernel = launch;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 pub use buckets::Buckets;
+use rustc_hash::FxHashMap;
 
 use crate::lock::ExecutionLock;
 use crate::{Error, Result};
@@ -78,6 +79,8 @@ struct Entries<G> {
     stats: CacheStats,
     /// Counts look-ups, to know what was used last.
     clock: u64,
+    /// The buckets that threads wait for.
+    waiting: FxHashMap<ThreadId, Box<[u64]>>,
 }
 
 type Capture<G> = dyn Fn(&[u64]) -> Result<G> + Send + Sync;
@@ -145,7 +148,9 @@ impl<G: Cached> GraphCache<G> {
         budget: u64,
         capture: impl Fn(&[u64]) -> Result<G> + Send + Sync + 'static,
     ) -> Self {
-        let entries = Entries { states: BTreeMap::new(), stats: CacheStats::default(), clock: 0 };
+        let (states, stats, waiting) =
+            (BTreeMap::new(), CacheStats::default(), FxHashMap::default());
+        let entries = Entries { states, stats, clock: 0, waiting };
         Self(Arc::new(Shared {
             entries: Mutex::new(entries),
             changed: Condvar::new(),
@@ -160,11 +165,12 @@ impl<G: Cached> GraphCache<G> {
     ///
     /// # Errors
     /// [`Error::NoBucket`]; those of the capture, which the next look-up tries again; [`Error::NonReentrant`] from inside
-    /// a capture, where it could not capture, and inside the very capture that it asks for.
+    /// a capture, where it could not capture, and inside the very capture that it asks for, or one that this waits for.
     #[track_caller]
     pub fn get(&self, extents: &[u64]) -> Result<Arc<Entry<G>>> {
         ExecutionLock::check("GraphCache::get")?;
         let bucket = self.0.buckets.round(extents)?;
+        let me = thread::current().id();
         let mut entries = self.0.lock();
         let mut waited = false;
         loop {
@@ -172,13 +178,15 @@ impl<G: Cached> GraphCache<G> {
                 return Ok(entry);
             }
             match entries.states.get(&*bucket) {
-                Some(State::Capturing(by)) if *by == Some(thread::current().id()) => {
+                Some(State::Capturing(_)) if entries.waits_for(&bucket, me) => {
                     let what = "GraphCache::get inside its capture";
                     return Err(Error::NonReentrant { what, at: Some(Location::caller()) });
                 }
                 Some(State::Capturing(_)) => {
                     waited = true;
+                    entries.waiting.insert(me, bucket.clone().into());
                     entries = self.0.changed.wait(entries).unwrap_or_else(PoisonError::into_inner);
+                    entries.waiting.remove(&me);
                 }
                 // Whoever has waited shares the fate of the capture that it waited for.
                 Some(State::Failed(error)) if waited => return Err(error.clone()),
@@ -186,8 +194,7 @@ impl<G: Cached> GraphCache<G> {
                 Some(State::Failed(_)) | None => break,
             }
         }
-        let by = Some(thread::current().id());
-        entries.states.insert(bucket.clone().into(), State::Capturing(by));
+        entries.states.insert(bucket.clone().into(), State::Capturing(Some(me)));
         drop(entries);
         self.0.capture(bucket)
     }
@@ -246,6 +253,18 @@ impl<G: Cached> GraphCache<G> {
 }
 
 impl<G> Entries<G> {
+    /// Whether a bucket is captured by a thread, or by one that waits for it. Nobody waits in a circle: this is asked before.
+    fn waits_for<'b>(&'b self, mut bucket: &'b [u64], thread: ThreadId) -> bool {
+        while let Some(State::Capturing(Some(by))) = self.states.get(bucket) {
+            if *by == thread {
+                return true;
+            }
+            let Some(next) = self.waiting.get(by) else { break };
+            bucket = next;
+        }
+        false
+    }
+
     fn hit(&mut self, bucket: &[u64], extents: &[u64], first: bool) -> Option<Arc<Entry<G>>> {
         self.clock += 1;
         let found = match self.states.get_mut(bucket) {
@@ -258,8 +277,12 @@ impl<G> Entries<G> {
         match &found {
             Some(_) => {
                 self.stats.hits += u64::from(first);
-                self.stats.elements += extents.iter().product::<u64>();
-                self.stats.padded_elements += bucket.iter().product::<u64>();
+                let product =
+                    |extents: &[u64]| extents.iter().copied().fold(1, u64::saturating_mul);
+                let sums = [&mut self.stats.elements, &mut self.stats.padded_elements];
+                for (sum, extents) in sums.into_iter().zip([extents, bucket]) {
+                    *sum = sum.saturating_add(product(extents));
+                }
             }
             None => self.stats.misses += u64::from(first),
         }

@@ -1,7 +1,7 @@
 //! Graphs by the shapes of their inputs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 
 use phonograph::cache::{Buckets, Cached, GraphCache};
@@ -139,4 +139,40 @@ fn inside_a_capture_the_cache_is_refused() {
     })
     .unwrap();
     assert_eq!(captured.load(Ordering::Relaxed), 0);
+}
+
+/// The shape, and no graph.
+struct Shape;
+
+impl Cached for Shape {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn captures_that_ask_for_one_another_are_refused_and_no_deadlock() {
+    let both = Arc::new(Barrier::new(2));
+    let itself: Arc<OnceLock<GraphCache<Shape>>> = Arc::default();
+    let cache = GraphCache::new(Buckets::new().exact(), 0, {
+        let itself = itself.clone();
+        move |bucket| {
+            both.wait();
+            itself.get().unwrap().get(&[1 - bucket[0]]).map(|_| Shape)
+        }
+    });
+    let cache = itself.get_or_init(|| cache);
+    thread::scope(|scope| {
+        let asked = [0, 1].map(|bucket| scope.spawn(move || cache.get(&[bucket]).map(drop)));
+        asked.into_iter().for_each(|thread| non_reentrant(thread.join().unwrap()));
+    });
+}
+
+#[test]
+fn elements_that_no_number_holds_are_the_largest_number() {
+    let cache = GraphCache::new(Buckets::new().exact().exact(), 0, |_| Ok(Shape));
+    for _ in 0..3 {
+        cache.get(&[1 << 63, 3]).unwrap();
+    }
+    assert_eq!((cache.stats().hits, cache.stats().elements), (2, u64::MAX));
 }

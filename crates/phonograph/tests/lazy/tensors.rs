@@ -1,5 +1,6 @@
 //! Tensors, views, and parts that share nothing.
 
+use phonograph::graph::NodeKind;
 use phonograph::prelude::*;
 
 use crate::common::*;
@@ -44,6 +45,22 @@ fn views_slice_transpose_and_broadcast() {
     let (_, lower) = window.split_at(1).unwrap();
     api::store(vec![8.0; 3], lower).sync_on(&stream).unwrap();
     assert_eq!(z.to_vec().unwrap(), [7.0, 7.0, 7.0, 8.0, 8.0, 8.0]);
+}
+
+/// A GPU compiles each kernel once, and would keep one for each value.
+#[test]
+fn fills_with_other_values_are_the_same_kernel() {
+    let device = device();
+    let kernel = |value: f32| {
+        let mut graph = api::full([3], value).graph_on(&device.stream(0)).unwrap();
+        graph.launch().sync_on(graph.stream()).unwrap();
+        assert_eq!(value_of(&graph.take_output().unwrap()), value);
+        match &graph.graph().nodes()[0].kind {
+            NodeKind::Kernel(kernel) => kernel.kernel.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(kernel(1.5), kernel(-2.5));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct Summary {
     pub max_width: usize,
     /// Nodes of each kind, by [`NodeKind::name`](phonograph_graph::NodeKind::name).
     pub kinds: BTreeMap<&'static str, usize>,
-    /// Declared bytes of internal buffers.
+    /// Declared bytes of internal buffers; [`u64::MAX`] if they are more than that.
     pub internal_bytes: u64,
 }
 
@@ -54,7 +54,8 @@ fn add(graph: &ComputeGraph, inside: &mut Vec<(NodeId, u32)>, found: &mut Summar
     found.critical_path_nodes = found.critical_path_nodes.max(longest);
     found.max_width = found.max_width.max(levels(graph).max_width() as usize);
     let internal = |b: &&phonograph_graph::Buffer| b.role == phonograph_graph::BufferRole::Internal;
-    found.internal_bytes += graph.buffers().iter().filter(internal).map(|b| b.bytes).sum::<u64>();
+    let bytes = graph.buffers().iter().filter(internal).map(|b| b.bytes);
+    found.internal_bytes = bytes.fold(found.internal_bytes, u64::saturating_add);
     for id in graph.node_ids() {
         let kind = &graph.node(id).kind;
         *found.kinds.entry(kind.name()).or_default() += 1;

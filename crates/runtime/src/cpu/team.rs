@@ -384,9 +384,7 @@ fn attempt<E>(work: impl FnOnce(&Cell<TaskId>) -> Result<End, E>) -> Result<End,
     let cause = match catch_unwind(AssertUnwindSafe(|| work(&at))) {
         Ok(Ok(end)) => return Ok(end),
         Ok(Err(error)) => Cause::Error(error),
-        Err(payload) => {
-            Cause::Panic(message(payload).unwrap_or_else(|| "a value that is not text".to_owned()))
-        }
+        Err(payload) => Cause::Panic(message(payload)),
     };
     Err(Failure { task: at.get(), cause })
 }

@@ -24,9 +24,7 @@ pub(super) fn attempt<R>(
 ) -> Result<R, BackendError> {
     // The backend is left as the panic left it, as it would be by an error in the same place.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-        let words = message(payload);
-        let words = words.as_deref().unwrap_or("no text");
-        Err(BackendError::new(step, format_args!("panicked: {words}")))
+        Err(BackendError::new(step, format_args!("panicked: {}", message(payload))))
     })
 }
 

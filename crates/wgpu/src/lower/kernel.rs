@@ -1,7 +1,7 @@
 //! Kernels: generated ones and the user's.
 
 use phonograph_graph::{
-    Access, Arg, KernelNode, KernelRef, LibraryKernel, NodeId, Region, Scalar, View,
+    Access, Arg, KernelConfig, KernelNode, KernelRef, LibraryKernel, NodeId, Region, Scalar, View,
 };
 use phonograph_kernels::wgsl::{self, ENTRY, MAX_GROUPS, Word};
 
@@ -10,6 +10,7 @@ use crate::bindings::InstantiateError;
 use crate::exec::{FAULT_BYTES, FaultNode, Faults, GroupRecipe, Op, Place, Window};
 use crate::params::ParamsBuilder;
 use crate::pipelines::Writes;
+use crate::shader::Shader;
 
 impl Lowering<'_> {
     pub(super) fn kernel(
@@ -118,34 +119,8 @@ impl Lowering<'_> {
         let Some(&shader) = self.bindings.kernels.get(name) else {
             return Err(InstantiateError::Unbound { node: scope.path(id), name: name.to_owned() });
         };
-        let config = &node.config;
-        if !config.is_known() {
-            return Err(scope.unsupported(id, "its launch configuration is not known"));
-        }
-        if config.cooperative || config.cluster != (1, 1, 1) || config.shared_mem_bytes > 0 {
-            let reason =
-                "WGSL knows no cooperative launch, no clusters and no dynamic shared memory";
-            return Err(scope.unsupported(id, reason));
-        }
-        let ((x, y, z), block) = (config.grid, <[u32; 3]>::from(config.block));
-        if block != shader.workgroup {
-            let size = shader.workgroup;
-            let reason = format!("its block is {block:?}, the shader's workgroup size {size:?}");
-            return Err(scope.unsupported(id, reason));
-        }
-        // wgpu does not look at this, and a driver that is asked for more may lose the device.
         let most = u64::from(self.gpu.limits.max_compute_workgroup_storage_size);
-        if shader.shared > most {
-            let shared = shader.shared;
-            let reason = format!(
-                "its variables take {shared} bytes of workgroup memory; this device has {most}"
-            );
-            return Err(scope.unsupported(id, reason));
-        }
-        if [x, y, z].iter().any(|&groups| groups > MAX_GROUPS) {
-            let reason = format!("its grid has more than {MAX_GROUPS} blocks along one axis");
-            return Err(scope.unsupported(id, reason));
-        }
+        let groups = groups(&node.config, shader, most).map_err(|r| scope.unsupported(id, r))?;
         let (mut writes, mut windows, mut words, mut slots) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (at, arg) in node.args.iter().enumerate() {
@@ -183,10 +158,10 @@ impl Lowering<'_> {
             return Err(scope.unsupported(id, reason));
         }
         words.resize(words.len().next_multiple_of(4).max(4), 0);
-        if x == 0 || y == 0 || z == 0 {
+        if groups.contains(&0) {
             return Ok(());
         }
-        let work = Work { writes: writes.into(), windows, words, slots, groups: [x, y, z] };
+        let work = Work { writes: writes.into(), windows, words, slots, groups };
         self.dispatch(scope, id, work, &shader.source.clone(), &shader.entry.clone())
     }
 
@@ -314,6 +289,33 @@ struct Work {
     /// Slots of the outermost graph, and the words that have their values.
     slots: Vec<(phonograph_graph::SlotId, usize)>,
     groups: [u32; 3],
+}
+
+/// The workgroups that a launch asks for, or why the shader cannot be launched so. `most` is how many bytes of workgroup memory
+/// the device has.
+fn groups(config: &KernelConfig, shader: &Shader, most: u64) -> Result<[u32; 3], String> {
+    if !config.is_known() {
+        return Err("its launch configuration is not known".to_owned());
+    }
+    if config.cooperative || config.cluster != (1, 1, 1) || config.shared_mem_bytes > 0 {
+        let what = "no cooperative launch, no clusters and no dynamic shared memory";
+        return Err(format!("WGSL knows {what}"));
+    }
+    let (groups, block) = (<[u32; 3]>::from(config.grid), <[u32; 3]>::from(config.block));
+    let Shader { workgroup, shared, .. } = shader;
+    if block != *workgroup {
+        return Err(format!("its block is {block:?}, the shader's workgroup size {workgroup:?}"));
+    }
+    // wgpu does not look at this, and a driver that is asked for more may lose the device.
+    if *shared > most {
+        return Err(format!(
+            "its variables take {shared} bytes of workgroup memory; this device has {most}"
+        ));
+    }
+    if groups.iter().any(|&groups| groups > MAX_GROUPS) {
+        return Err(format!("its grid has more than {MAX_GROUPS} blocks along one axis"));
+    }
+    Ok(groups)
 }
 
 /// Two operands in one buffer of which only one is written, or which share bytes and are written.

@@ -42,7 +42,7 @@ pub(super) enum LinkOp {
 }
 
 impl LinkOp {
-    /// The link that does `op`, and which of its operands is the other one; `r` is the first one if `first`.
+    /// The link that does `op`, whose operand r is the first one if `first`, else the second.
     pub fn of(op: &Op, dtype: DType, first: bool) -> Option<Self> {
         if dtype != DType::F32 {
             return None;

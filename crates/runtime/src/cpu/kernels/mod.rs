@@ -227,7 +227,8 @@ impl Prepared {
     ///
     /// # Safety
     /// - `on.buffers` has an entry for each of [`buffers`](Self::buffers): initialised memory, aligned for the types of
-    ///   the operands (8 bytes are enough for all), of at least the buffer's declared size, in which different buffers do not overlap where this node uses them.
+    ///   the operands (8 bytes are enough for all), of at least the buffer's declared size, in which different buffers do
+    ///   not overlap where this node uses them.
     /// - `on.scalars` has an entry for each of [`scalars`](Self::scalars), of the declared type, the same in all tiles.
     /// - `on.workspace` is [`workspace_bytes`](Self::workspace_bytes) of memory aligned to 16 bytes, this run's alone.
     /// - Between the start of a run's first tile and its end, nothing else writes what this node reads, or touches what

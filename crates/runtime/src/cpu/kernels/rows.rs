@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use phonograph_graph::{DType, View};
 
-use super::layout::Space;
+use super::layout::{Space, Strides};
 use super::simd::Level;
 use super::tensor::{Operands, Tensor, without};
 use super::{KernelError, PrepareError, TARGET_TILE_NS};
@@ -72,6 +72,13 @@ struct Rows {
     stride: usize,
 }
 
+impl Rows {
+    fn new(operand: usize, view: &View, in_row: Strides) -> Result<Self, PrepareError> {
+        let tensor = Tensor::new(operand, view, in_row)?;
+        Ok(Self { tensor, stride: view.strides()[0] as usize })
+    }
+}
+
 pub(super) struct Gather {
     numbers: RowNumbers,
     table: Rows,
@@ -94,14 +101,8 @@ impl Gather {
         let part_ns = 10 + (row.elements / parts) as u64 * table.dtype.size() / 8;
         Ok(Self {
             numbers: RowNumbers::new(numbers, table.shape().extents()[0])?,
-            table: Rows {
-                tensor: Tensor::new(0, table, strides[1])?,
-                stride: table.strides()[0] as usize,
-            },
-            output: Rows {
-                tensor: Tensor::new(2, output, strides[0])?,
-                stride: output.strides()[0] as usize,
-            },
+            table: Rows::new(0, table, strides[1])?,
+            output: Rows::new(2, output, strides[0])?,
             units_per_tile: ((TARGET_TILE_NS / part_ns).max(1) as usize)
                 .max((numbers.elements() as usize * parts) >> 20),
             row,
@@ -201,14 +202,8 @@ impl ScatterAdd {
         let wanted = (cost_ns / TARGET_TILE_NS) as usize / parts;
         let ranges = wanted.clamp(1, SCATTER_RANGES).min(numbers.rows.max(1));
         Ok(Self {
-            source: Rows {
-                tensor: Tensor::new(0, source, strides[1])?,
-                stride: source.strides()[0] as usize,
-            },
-            sum: Rows {
-                tensor: Tensor::new(2, sum, strides[0])?,
-                stride: sum.strides()[0] as usize,
-            },
+            source: Rows::new(0, source, strides[1])?,
+            sum: Rows::new(2, sum, strides[0])?,
             add: adder(Level::detect(), sum.dtype),
             numbers,
             row,

@@ -301,11 +301,7 @@ impl FnNode {
             // A panic must not take a worker with it. What the function had borrowed is forgotten, as after an error.
             match catch_unwind(AssertUnwindSafe(|| (self.kernel.function)(&block))) {
                 Ok(result) => result?,
-                Err(panic) => {
-                    let words = message(panic);
-                    let words = words.unwrap_or_else(|| "a value that is not text".to_owned());
-                    return Err(KernelError::Panicked(words));
-                }
+                Err(payload) => return Err(KernelError::Panicked(message(payload))),
             }
         }
         Ok(())
