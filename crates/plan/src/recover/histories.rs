@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use phonograph_graph::NodeId;
 
-use super::{Bench, BlockId, Change, Limits, Observed, Opaque, Stage, Subject};
+use super::{Bench, BlockId, Change, Limits, Observed, Stage, Subject, Verdict};
 
 /// What a block held over one sample: from which node on which bytes.
 type History<S> = Vec<(u32, Rc<S>)>;
@@ -22,23 +22,13 @@ pub(super) struct Histories<S: Subject> {
     first: BTreeMap<BlockId, (NodeId, Rc<S::Saved>)>,
 }
 
-/// How a recording ended.
-pub(super) enum Recording {
-    /// Every sample was run.
-    Complete,
-    /// Who watches stopped it.
-    Stopped,
-    /// Copies would take more memory than they may.
-    Full,
-}
-
 impl<S: Subject> Histories<S> {
-    /// Runs every sample and notes what changes. Unless it is complete all nodes are opaque.
+    /// Runs every sample and notes what changes; with a verdict if that ended early.
     pub fn record(
         bench: &mut Bench<'_, S>,
         limits: Limits,
         observed: &mut [Observed],
-    ) -> Result<(Self, Recording), S::Error> {
+    ) -> Result<(Self, Option<Verdict>), S::Error> {
         let nodes = bench.subject.nodes();
         let samples = limits.samples.max(2);
         let mut histories = Self { of: Vec::new(), first: BTreeMap::new() };
@@ -55,8 +45,7 @@ impl<S: Subject> Histories<S> {
         let of = samples.saturating_add(1).saturating_mul(nodes);
         for node in (0..nodes).map(NodeId) {
             if !bench.goes_on(Stage::Writes, node.0, of) {
-                unexamined(observed);
-                return Ok((histories, Recording::Stopped));
+                return Ok((histories, Some(Verdict::Stopped)));
             }
             bench.run(node)?;
             let seen = &mut observed[node.index()];
@@ -80,11 +69,11 @@ impl<S: Subject> Histories<S> {
                 current.iter().map(|saved| vec![(0, saved.clone())]).collect();
             for node in (0..nodes).map(NodeId) {
                 let done = (sample + 1).saturating_mul(nodes).saturating_add(node.0);
-                let full = held > limits.saved_bytes;
-                if full || !bench.goes_on(Stage::Writes, done, of) {
-                    unexamined(observed);
-                    let ended = if full { Recording::Full } else { Recording::Stopped };
-                    return Ok((histories, ended));
+                if held > limits.saved_bytes {
+                    return Ok((histories, Some(Verdict::Full)));
+                }
+                if !bench.goes_on(Stage::Writes, done, of) {
+                    return Ok((histories, Some(Verdict::Stopped)));
                 }
                 bench.run(node)?;
                 let seen = &mut observed[node.index()];
@@ -99,7 +88,7 @@ impl<S: Subject> Histories<S> {
             }
             histories.of.push(history);
         }
-        Ok((histories, Recording::Complete))
+        Ok((histories, None))
     }
 
     /// How many samples were run.
@@ -143,11 +132,6 @@ impl<S: Subject> Histories<S> {
             blocks.iter().map(|&block| (block, &**self.before(0, block, node))).collect();
         bench.subject.restore(&copies)
     }
-}
-
-/// Without all samples nothing can be exchanged, which is not complete.
-fn unexamined(observed: &mut [Observed]) {
-    observed.iter_mut().for_each(|seen| seen.opaque = Some(Opaque::NotExamined));
 }
 
 /// Copies of all blocks.

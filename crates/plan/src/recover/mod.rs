@@ -14,8 +14,9 @@
 //! captured one as the edges allow, on fresh inputs, and compares each node's results bit for bit; where they differ it finds by
 //! halving which order was missing and adds it.
 //!
-//! What is assumed, since no experiment shows it: accesses depend on the data no further than the trials went; a block that
-//! neither the first run of all nor any other changes is written by nobody (unless zeros are allowed, which show it); no node
+//! What is assumed, since no experiment shows it: accesses depend on the data no further than the trials went; nothing depends on
+//! what fresh memory holds, which is spoiled before the first run of all; a block that
+//! neither that run nor any other changes is written by nobody (unless zeros are allowed, which show it); no node
 //! uses scratch that it leaves as it found it; what a kernel finds in scratch that the caller has given out as such it never
 //! takes for an address, and it waits for nothing there that its parameters do not name. What cannot be told apart is taken as
 //! a dependency. A node that visibly writes nothing, or not the same twice, keeps its place among all others. One whose
@@ -38,7 +39,7 @@ mod observe;
 mod verify;
 mod workspaces;
 
-use histories::{Histories, Recording};
+use histories::Histories;
 
 pub use flow::data_flow;
 pub use workspaces::{Diverted, Private};
@@ -318,13 +319,11 @@ fn attempt<S: Subject>(
     whole: bool,
 ) -> Result<Found, S::Error> {
     let mut observed = vec![Observed::default(); bench.subject.nodes() as usize];
-    let (histories, recorded) = Histories::record(bench, limits, &mut observed)?;
-    let mut ended = match recorded {
-        Recording::Complete => None,
-        Recording::Stopped => Some(Verdict::Stopped),
-        Recording::Full => Some(Verdict::Full),
-    };
-    if ended.is_none() && whole {
+    let (histories, mut ended) = Histories::record(bench, limits, &mut observed)?;
+    if ended.is_some() {
+        // Without all samples nothing can be exchanged.
+        observed.iter_mut().for_each(|seen| seen.opaque = Some(Opaque::NotExamined));
+    } else if whole {
         let mut borders = borders::borders(&observed);
         // Copies of scratch memory are of whole blocks.
         borders.retain(|(block, _)| !bench.subject.is_scratch(*block));
