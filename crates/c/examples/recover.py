@@ -7,6 +7,7 @@ Prints for each network the graph as recovered and, for both orders as PyTorch r
 is waited for, and of one of many in a row) and whether the outputs are equal bit for bit on 100 inputs.
 """
 
+import contextlib
 import fcntl
 import os
 import sys
@@ -154,6 +155,24 @@ def back_to_back_us(graph, replays=100):
     return (time.perf_counter() - start) / replays * 1e6
 
 
+def compared(before, after):
+    """What PyTorch takes for a replay of both, in words."""
+    times = [(replay_us(before), replay_us(after), back_to_back_us(before), back_to_back_us(after)) for _ in range(3)]
+    old, new, old_many, new_many = (min(column) for column in zip(*times))
+    return (
+        f"PyTorch replays {old:.0f} -> {new:.0f} us = {new / old:.3f}, back to back {old_many:.0f} -> {new_many:.0f} us = "
+        f"{new_many / old_many:.3f}"
+    )
+
+
+@contextlib.contextmanager
+def alone():
+    """One process at a time, since it is timed."""
+    with open("/tmp/phonograph-recover.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main(name):
     torch.manual_seed(0)
     model, inputs = network(name)
@@ -167,9 +186,7 @@ def main(name):
     x = inputs(generator.manual_seed(0))
     before, y_before = captured(model, x)
     after, y_after = captured(model, x)
-    # One network at a time, since it is timed.
-    with open("/tmp/phonograph-recover.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone():
         start = time.perf_counter()
         options = {"zeros": "ZEROS" in os.environ, "scratch": "SHARED" not in os.environ, "progress": int(os.environ.get("PROGRESS", 0)), "save": os.environ.get("SAVE")}
         found = phonograph.recover(after, give, samples=int(os.environ.get("SAMPLES", 0)), seconds=float(os.environ.get("LIMIT", 60)), **options)
@@ -183,13 +200,9 @@ def main(name):
             after.replay()
             torch.cuda.synchronize()
             equal += torch.equal(y_before, y_after)
-        times = [(replay_us(before), replay_us(after), back_to_back_us(before), back_to_back_us(after)) for _ in range(3)]
-        old, new, old_many, new_many = (min(column) for column in zip(*times))
+        replays = compared(before, after)
     print(f"{name}: {found}; {seconds:.1f} s")
-    print(
-        f"{name}: PyTorch replays {old:.0f} -> {new:.0f} us = {new / old:.3f}, back to back {old_many:.0f} -> {new_many:.0f} us = "
-        f"{new_many / old_many:.3f}; equal on {equal} of 100 inputs"
-    )
+    print(f"{name}: {replays}; equal on {equal} of 100 inputs")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ microseconds of both as PyTorch replays them, and after how many steps losses an
 """
 
 import copy
-import fcntl
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from recover import back_to_back_us, phonograph, replay_us
+from recover import alone, compared, phonograph
 
 torch.backends.cudnn.deterministic = True
 CLASSES = 10
@@ -127,9 +126,7 @@ def main(name):
     before, results_before = captured(model, kind, x, target)
     after, results_after = captured(model, kind, x, target)
     kept = [tensor.clone() for tensor in results_after]
-    # One at a time, since it is timed.
-    with open("/tmp/phonograph-recover.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone():
         start = time.perf_counter()
         found = phonograph.recover(after, give, scratch="SHARED" not in os.environ, seconds=float(os.environ.get("LIMIT", 60)), save=os.environ.get("SAVE"))
         seconds = time.perf_counter() - start
@@ -144,13 +141,9 @@ def main(name):
             after.replay()
             torch.cuda.synchronize()
             equal += same(results_before, results_after)
-        times = [(replay_us(before), replay_us(after), back_to_back_us(before), back_to_back_us(after)) for _ in range(3)]
-        old, new, old_many, new_many = (min(column) for column in zip(*times))
+        replays = compared(before, after)
     print(f"{name}: {found}; {seconds:.1f} s")
-    print(
-        f"{name}: PyTorch replays {old:.0f} -> {new:.0f} us = {new / old:.3f}, back to back {old_many:.0f} -> {new_many:.0f} us = "
-        f"{new_many / old_many:.3f}; equal after {equal} of 100 steps, loss {results_after[0].item():.4f}"
-    )
+    print(f"{name}: {replays}; equal after {equal} of 100 steps, loss {results_after[0].item():.4f}")
 
 
 if __name__ == "__main__":

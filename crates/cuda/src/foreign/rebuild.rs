@@ -104,26 +104,10 @@ pub(super) unsafe fn copy_node(
     device: &Device,
     diversions: &[Diversion],
 ) -> Result<CUgraphNode, EditError> {
-    // SAFETY: the caller's promise.
-    let made = unsafe { make(source, id, kind, after, into, device, diversions) };
-    made.map_err(|error| error.at(id, &source.graph.node(id).name))
-}
-
-/// # Safety
-/// As for [`copy_node`].
-unsafe fn make(
-    source: &Read,
-    id: NodeId,
-    kind: &NodeKind,
-    after: &Dependencies,
-    into: CUgraph,
-    device: &Device,
-    diversions: &[Diversion],
-) -> Result<CUgraphNode, EditError> {
     let node = source.nodes[id.index()];
     // SAFETY: the node is of the kind that was read; what its parameters point to is the driver's, or what the source
     // refers to, which lives as long.
-    unsafe {
+    let make = || unsafe {
         Ok(match kind {
             NodeKind::Child(inner) => {
                 let child = source.children.iter().find(|(child, _)| *child == id);
@@ -145,7 +129,8 @@ unsafe fn make(
                 added
             }
         })
-    }
+    };
+    make().map_err(|error: EditError| error.at(id, &source.graph.node(id).name))
 }
 
 /// The parameters of a node, in the form in which nodes are added.
