@@ -214,6 +214,9 @@ unsafe fn allow_shared_memory(
 ) -> Result<(), DriverError> {
     use CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as ALLOWED;
     let wanted = launch.sharedMemBytes as c_int;
+    if wanted == 0 {
+        return Ok(());
+    }
     let mut allowed = 0;
     let (function, kernel, device) = (launch.func, launch.kern, device.handle());
     // SAFETY: the caller's promise: what the node launches is loaded. A kernel that no context has loaded yet has no function.
