@@ -226,6 +226,10 @@ fn place(block: BlockId) -> usize {
     block.0 as usize
 }
 
+fn all_places(blocks: &[BlockId]) -> Vec<usize> {
+    blocks.iter().map(|&block| place(block)).collect()
+}
+
 fn places<'s>(copies: &[(BlockId, &'s Saved)]) -> Vec<(usize, &'s Saved)> {
     copies.iter().map(|&(block, saved)| (place(block), saved)).collect()
 }
@@ -292,8 +296,7 @@ impl Subject for Watched<'_> {
     }
 
     fn save(&mut self, blocks: &[BlockId]) -> Result<Vec<Saved>, RecoverError> {
-        let blocks: Vec<usize> = blocks.iter().map(|&block| place(block)).collect();
-        Ok(self.watch.save(&blocks)?)
+        Ok(self.watch.save(&all_places(blocks))?)
     }
 
     fn save_changes(
@@ -312,13 +315,11 @@ impl Subject for Watched<'_> {
     }
 
     fn spoil(&mut self, blocks: &[BlockId]) -> Result<(), RecoverError> {
-        let blocks: Vec<usize> = blocks.iter().map(|&block| place(block)).collect();
-        Ok(self.watch.fill(&blocks, SPOILED)?)
+        Ok(self.watch.fill(&all_places(blocks), SPOILED)?)
     }
 
     fn clear(&mut self, blocks: &[BlockId]) -> Result<(), RecoverError> {
-        let blocks: Vec<usize> = blocks.iter().map(|&block| place(block)).collect();
-        Ok(self.watch.fill(&blocks, 0)?)
+        Ok(self.watch.fill(&all_places(blocks), 0)?)
     }
 
     fn changed(&mut self, expected: &[(BlockId, &Saved)]) -> Result<Vec<Change>, RecoverError> {

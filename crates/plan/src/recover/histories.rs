@@ -32,13 +32,13 @@ impl<S: Subject> Histories<S> {
         let nodes = bench.subject.nodes();
         let samples = limits.samples.max(2);
         let mut histories = Self { of: Vec::new(), first: BTreeMap::new() };
-        // Before the samples a replay as in use: what their first node finds is what a last run has left, not what capturing
-        // has.
         let fresh: Vec<BlockId> = (0..bench.subject.blocks())
             .map(BlockId)
             .filter(|&block| bench.subject.is_fresh(block))
             .collect();
         bench.subject.spoil(&fresh)?;
+        // Before the samples a replay as in use: what their first node finds is what a last run has left, not what capturing
+        // has.
         bench.subject.give(samples)?;
         let mut current = all(bench)?;
         let untouched = current.clone();

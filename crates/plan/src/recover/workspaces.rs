@@ -241,10 +241,9 @@ impl<S: Subject> Trial<'_, '_, S> {
             moved = moved && self.bench.subject.divert(node, &to)?;
         }
         let fit = if moved { self.moves(run, &left) } else { Ok(Fit::Stays) };
-        let back = run.nodes.iter().try_for_each(|&node| {
-            self.bench.subject.divert(node, &[])?;
-            Ok(())
-        });
+        let mut back = run.nodes.iter();
+        let back = back.try_for_each(|&node| self.bench.subject.divert(node, &[]).map(drop));
+        // What went wrong first is what is to be told.
         let fit = fit?;
         back?;
         Ok(fit)
