@@ -155,6 +155,20 @@ def back_to_back_us(graph, replays=100):
     return (time.perf_counter() - start) / replays * 1e6
 
 
+def equal_replays(before, after, give, same):
+    """After how many of 100 replays of both, each on a fresh input, they are the same."""
+    before.instantiate()
+    after.instantiate()
+    equal = 0
+    for k in range(100):
+        give(10_000 + k)
+        before.replay()
+        after.replay()
+        torch.cuda.synchronize()
+        equal += same()
+    return equal
+
+
 def compared(before, after):
     """What PyTorch takes for a replay of both, in words."""
     times = [(replay_us(before), replay_us(after), back_to_back_us(before), back_to_back_us(after)) for _ in range(3)]
@@ -191,15 +205,7 @@ def main(name):
         options = {"zeros": "ZEROS" in os.environ, "scratch": "SHARED" not in os.environ, "progress": int(os.environ.get("PROGRESS", 0)), "save": os.environ.get("SAVE")}
         found = phonograph.recover(after, give, samples=int(os.environ.get("SAMPLES", 0)), seconds=float(os.environ.get("LIMIT", 60)), **options)
         seconds = time.perf_counter() - start
-        before.instantiate()
-        after.instantiate()
-        equal = 0
-        for k in range(100):
-            give(10_000 + k)
-            before.replay()
-            after.replay()
-            torch.cuda.synchronize()
-            equal += torch.equal(y_before, y_after)
+        equal = equal_replays(before, after, give, lambda: torch.equal(y_before, y_after))
         replays = compared(before, after)
     print(f"{name}: {found}; {seconds:.1f} s")
     print(f"{name}: {replays}; equal on {equal} of 100 inputs")

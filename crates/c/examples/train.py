@@ -17,7 +17,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from recover import alone, compared, phonograph
+from recover import alone, compared, equal_replays, phonograph
 
 torch.backends.cudnn.deterministic = True
 CLASSES = 10
@@ -132,15 +132,7 @@ def main(name):
         seconds = time.perf_counter() - start
         if not same(results_after, kept):
             sys.exit(f"{name}: parameters are not as they were before the observation")
-        before.instantiate()
-        after.instantiate()
-        equal = 0
-        for k in range(100):
-            give(10_000 + k)
-            before.replay()
-            after.replay()
-            torch.cuda.synchronize()
-            equal += same(results_before, results_after)
+        equal = equal_replays(before, after, give, lambda: same(results_before, results_after))
         replays = compared(before, after)
     print(f"{name}: {found}; {seconds:.1f} s")
     print(f"{name}: {replays}; equal after {equal} of 100 steps, loss {results_after[0].item():.4f}")
