@@ -15,7 +15,9 @@ use std::hint::black_box;
 use std::ptr;
 use std::time::Instant;
 
-use executors::{Failure, GRAPHS, Graph, RayonGraph, check, freeze, median, timed};
+use executors::{
+    Failure, GRAPHS, Graph, RayonGraph, check, check_executors, freeze, median, timed,
+};
 use peer::{Body, Library, Peer};
 use phonograph_runtime::cpu::{TaskId, Team};
 
@@ -66,16 +68,7 @@ fn main() -> Result<(), Failure> {
             for (_, library, peer) in &mut peers {
                 check_peer(&graph, *library, peer)?;
             }
-            check(&graph, "rayon", |body| {
-                rayon.replay(&pool, &body);
-                Ok(())
-            })?;
-            check(&graph, "phonograph", |body| {
-                Ok(team.replay(&frozen.program, &|task: TaskId| {
-                    body(frozen.order[task.index()]);
-                    Ok::<(), Infallible>(())
-                })?)
-            })?;
+            check_executors(&graph, (&rayon, &pool), (&mut team, &frozen))?;
 
             let call = |task: u32| table[task as usize](ptr::null(), task);
             let body = |task: TaskId| {

@@ -1,11 +1,12 @@
 //! Generated graphs, the two executors that replay them, and a check of the order: what `bench/cpu` measures as well.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use phonograph_plan::generate::{Kind, generate};
 use phonograph_plan::lanes::{LaneInput, assign_lanes};
-use phonograph_runtime::cpu::{Program, ProgramBuilder, TaskId, WorkerId};
+use phonograph_runtime::cpu::{Program, ProgramBuilder, TaskId, Team, WorkerId};
 
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -144,6 +145,24 @@ pub fn freeze(graph: &Graph, workers: u32) -> Result<Frozen, Failure> {
     let program = builder.freeze();
     let freeze_ms = began.elapsed().as_secs_f64() * 1e3;
     Ok(Frozen { program, order: lanes.order, lanes_ms, freeze_ms })
+}
+
+/// Checks the order that both executors keep.
+pub fn check_executors(
+    graph: &Graph,
+    (rayon, pool): (&RayonGraph, &rayon::ThreadPool),
+    (team, frozen): (&mut Team, &Frozen),
+) -> Result<(), Failure> {
+    check(graph, "rayon", |body| {
+        rayon.replay(pool, &body);
+        Ok(())
+    })?;
+    check(graph, "phonograph", |body| {
+        Ok(team.replay(&frozen.program, &|task: TaskId| {
+            body(frozen.order[task.index()]);
+            Ok::<(), Infallible>(())
+        })?)
+    })
 }
 
 /// Runs an executor once and checks that every task starts after its predecessors have ended.

@@ -11,7 +11,7 @@ mod executors;
 use std::convert::Infallible;
 use std::hint::black_box;
 
-use executors::{Failure, GRAPHS, Graph, RayonGraph, check, freeze, median, timed};
+use executors::{Failure, GRAPHS, Graph, RayonGraph, check_executors, freeze, median, timed};
 use phonograph_runtime::cpu::{TaskId, Team};
 
 #[inline(never)]
@@ -31,16 +31,7 @@ fn main() -> Result<(), Failure> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize).build()?;
             let mut team = Team::new(threads)?;
             let frozen = freeze(&graph, threads)?;
-            check(&graph, "rayon", |body| {
-                rayon.replay(&pool, &body);
-                Ok(())
-            })?;
-            check(&graph, "phonograph", |body| {
-                Ok(team.replay(&frozen.program, &|task: TaskId| {
-                    body(frozen.order[task.index()]);
-                    Ok::<(), Infallible>(())
-                })?)
-            })?;
+            check_executors(&graph, (&rayon, &pool), (&mut team, &frozen))?;
             let call = |task: u32| table[task as usize](task);
             let body = |task: TaskId| {
                 call(task.0);
