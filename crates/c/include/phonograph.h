@@ -67,10 +67,9 @@ struct phonograph_recovered {
     uint64_t workspace_bytes; /* of scratch memory that the graph has got */
     uint64_t workspace_users; /* runs of nodes that use it */
     uint32_t inputs;          /* on which the bytes were the same */
-    uint32_t cap;             /* lanes: 0 for the captured order, 4294967295 for as many as there are chains */
+    uint32_t cap;             /* nodes side by side: 0 for the captured order, 4294967295 for no cap */
     uint32_t ended;           /* 0: verified. Else as captured: 1: `seconds` were over, 2: `saved_bytes` were not enough, 3: */
     uint32_t unexplained;     /* the results of this node, in captured order, differ in another order */
-    uint32_t overlapping;     /* 0: nodes of a lane run one after another; else each begins once the one before has, 2: lanes a level */
 };
 
 /*

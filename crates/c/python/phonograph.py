@@ -64,12 +64,10 @@ class Recovered(ctypes.Structure):
         ("cap", ctypes.c_uint32),
         ("ended", ctypes.c_uint32),
         ("unexplained", ctypes.c_uint32),
-        ("overlapping", ctypes.c_uint32),
     ]
 
     def __str__(self):
-        lanes = ("at most {} side by side", "lanes by launch order, {}", "lanes by launch order, {} a level")[self.overlapping].format(self.cap)
-        order = {0: "kept as captured", 2**32 - 1: "no cap"}.get(self.cap, lanes)
+        order = {0: "kept as captured", 2**32 - 1: "no cap"}.get(self.cap, f"at most {self.cap} side by side")
         if self.ended != 0:
             why = ("verified", "`seconds` were over", "copies would take more than `saved_bytes`", f"the results of node {self.unexplained} differ in another order")
             return f"{self.nodes} nodes, kept as captured: {why[self.ended]} ({self.runs} trials)"

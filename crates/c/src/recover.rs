@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use phonograph::cuda::{Block, Device, Driver, Imported, Memory, Watch};
 use phonograph::graph::{NodeId, to_json};
 use phonograph::plan::recover::Verdict;
-use phonograph::recover::{Known, Lanes, Options, Report, SEED, Tried, recover};
+use phonograph::recover::{Known, Options, Report, SEED, Tried, recover};
 
 use crate::{FAILED, INVALID, OK, READ_ONLY, deliver};
 
@@ -86,16 +86,13 @@ pub struct PhonographRecovered {
     workspace_users: u64,
     /// Inputs on which the bytes were the same.
     inputs: u32,
-    /// The lanes of what was chosen: 0 for the captured order, 4294967295 for as many as there are chains.
+    /// The cap of what was chosen: 0 for the captured order, 4294967295 for no cap.
     cap: u32,
     /// How the observation ended. 0: what was found is verified. Else the graph is as captured, since 1: there was not time
     /// enough, 2: copies would have taken more memory than allowed, 3: the results of `unexplained` differ in another order.
     ended: u32,
     /// That node, by number in captured order; 0 if there is none.
     unexplained: u32,
-    /// 0: a node begins when the one before it on its lane is complete, so that at most as many as there are lanes run side by
-    /// side. Else when that has begun and what it needs is complete; 2: with so many lanes for each level.
-    overlapping: u32,
 }
 
 /// Finds what the nodes of a graph read and write by running them one at a time and watching `blocks`, and puts the graph
@@ -237,7 +234,7 @@ pub unsafe extern "C" fn phonograph_release(workspaces: *mut c_void) {
 const _: () = {
     assert!(size_of::<PhonographBlock>() == 24);
     assert!(size_of::<PhonographLimits>() == 56);
-    assert!(size_of::<PhonographRecovered>() == 104);
+    assert!(size_of::<PhonographRecovered>() == 96);
 };
 
 /// # Safety
@@ -316,14 +313,15 @@ fn tell(report: &Report) {
     eprintln!("phonograph: as captured {:.1} us", report.captured_micros);
     eprintln!("phonograph: {} layouts searched, seed {SEED}", report.searched);
     for tried in &report.tried {
-        let Tried { lanes, making, changes, edges, depth, micros, right } = tried;
+        let Tried { cap, making, changes, edges, depth, micros, right } = tried;
+        let cap = cap.map_or("no cap".to_owned(), |cap| format!("at most {cap}"));
         let right = match right {
             Some(true) => ", equal",
             Some(false) => ", NOT equal",
             None => "",
         };
         eprintln!(
-            "phonograph: {micros:.1} us, {lanes}, made {making}, {changes} changes: {edges} edges, longest path {depth}{right}"
+            "phonograph: {micros:.1} us, {cap}, made {making}, {changes} changes: {edges} edges, longest path {depth}{right}"
         );
     }
 }
@@ -337,13 +335,6 @@ fn summary(report: &Report) -> PhonographRecovered {
         Verdict::Full => (2, 0),
         Verdict::Unexplained { node } => (3, node.0),
     };
-    let (cap, overlapping) = match chosen.map(|tried| tried.lanes) {
-        None => (0, 0),
-        Some(Lanes::Chains) => (u32::MAX, 0),
-        Some(Lanes::AtMost(lanes)) => (lanes, 0),
-        Some(Lanes::Begun(lanes)) => (lanes, 1),
-        Some(Lanes::BegunByLevel(lanes)) => (lanes, 2),
-    };
     PhonographRecovered {
         nodes: found.observed.len() as u64,
         captured_depth: report.captured_depth as u64,
@@ -356,9 +347,8 @@ fn summary(report: &Report) -> PhonographRecovered {
         workspace_bytes: report.workspaces.iter().map(Memory::bytes).sum(),
         workspace_users: found.private.len() as u64,
         inputs: report.inputs,
-        cap,
+        cap: chosen.map_or(0, |tried| tried.cap.unwrap_or(u32::MAX)),
         ended,
         unexplained,
-        overlapping,
     }
 }

@@ -4,9 +4,9 @@
 //! driver's graph in a faster order, or as it was, with a [`Report`].
 //!
 //! What each node reads and writes is found by watching memory ([`plan::recover`](crate::plan::recover), which says what
-//! is assumed). The order that this asks for is tried as it is and on fewer lanes ([`Lanes`]), since too many branches lose, and
-//! with nodes made in several orders; from the fastest of these, small changes are searched, each by measurement. The fastest
-//! that gives the captured order's bytes on fresh inputs is kept, the captured order if none is faster.
+//! is assumed). The order that this asks for is tried as it is and on fewer streams, since too many branches lose, and with
+//! nodes made in several orders; from the fastest of these, small changes are searched, each by measurement. The fastest that
+//! gives the captured order's bytes on fresh inputs is kept, the captured order if none is faster.
 
 mod choose;
 mod layout;
@@ -18,13 +18,12 @@ use std::ops::{ControlFlow, Range};
 use std::time::Duration;
 
 use phonograph_cuda::{Diversion, DriverError, Memory, Saved, Watch, WatchError};
-use phonograph_graph::{ComputeGraph, Edge, GraphError, NodeId};
+use phonograph_graph::{ComputeGraph, GraphError, NodeId};
 use phonograph_plan::PlanError;
 use phonograph_plan::recover::{BlockId, Change, Diverted, Limits, Progress, Recovered, Subject};
 
-use choose::Chosen;
+pub use layout::Making;
 use layout::depth;
-pub use layout::{Lanes, Making};
 pub use search::SEED;
 
 /// What is to be tried.
@@ -34,8 +33,8 @@ pub struct Options {
     pub limits: Limits,
     /// Inputs on which the order that is kept is verified.
     pub inputs: u32,
-    /// Numbers of lanes to try, beside one for each chain and, where lanes may overlap, one in all.
-    pub lanes: Vec<u32>,
+    /// Caps on how many nodes run side by side, beside none.
+    pub caps: Vec<u32>,
     /// How long better layouts than the planned ones are searched for.
     pub search: Duration,
     /// What is known of the blocks, by place in [`Watch::blocks`]; of those without a row, nothing.
@@ -46,12 +45,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The default limits, 20 inputs, 2 to 6, 8 and 16 lanes, a search of 2 s, nothing known of blocks, none excluded.
+    /// The default limits, 20 inputs, caps of 2 to 6, 8 and 16, a search of 2 s, nothing known of blocks, none excluded.
     fn default() -> Self {
-        let lanes = vec![2, 3, 4, 5, 6, 8, 16];
+        let caps = vec![2, 3, 4, 5, 6, 8, 16];
         let search = Duration::from_secs(2);
         let limits = Limits::default();
-        Self { limits, inputs: 20, lanes, search, blocks: Vec::new(), excluded: Vec::new() }
+        Self { limits, inputs: 20, caps, search, blocks: Vec::new(), excluded: Vec::new() }
     }
 }
 
@@ -101,8 +100,8 @@ pub enum RecoverError {
 /// One order that was tried.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
-    /// Its lanes.
-    pub lanes: Lanes,
+    /// The most nodes side by side; `None` for no cap.
+    pub cap: Option<u32>,
     /// In which order its nodes were made.
     pub making: Making,
     /// How many changes the search has made to it.
@@ -165,7 +164,8 @@ pub fn recover(
     if let Some(&node) = options.excluded.iter().find(|node| node.index() >= order.len()) {
         return Err(RecoverError::Excluded { node, nodes: order.len() });
     }
-    let captured: Vec<Edge> = watch.imported().graph().edges().collect();
+    let captured: Edges =
+        watch.imported().graph().edges().map(|edge| (edge.from, edge.to)).collect();
     let captured_depth = depth(watch.imported().graph());
     // Before nodes are diverted.
     let before = watch.arrange(&order, &captured)?;
@@ -198,7 +198,7 @@ pub fn recover(
     let best = found?;
     restored?;
     bench.watch.wait()?;
-    if let Some(Chosen { at, nodes, edges }) = best {
+    if let Some((at, nodes, edges)) = best {
         bench.watch.apply(&nodes, &edges)?;
         report.chosen = Some(at);
         let own = report.recovered.private.iter().map(|private| private.instead.own.0 as usize);
@@ -342,6 +342,8 @@ impl Subject for Watched<'_> {
         Ok(self.watch.divert(self.order[node.index()], &diversions)?)
     }
 }
+
+type Edges = Vec<(NodeId, NodeId)>;
 
 impl Watched<'_> {
     fn all(&self) -> Vec<BlockId> {

@@ -179,11 +179,6 @@ impl Watch {
         &self.imported
     }
 
-    /// Whether kernels can wait until others have begun, not until they are complete.
-    pub fn can_launch_in_order(&self) -> bool {
-        self.device.capability() >= (9, 0)
-    }
-
     /// The blocks, in the order in which they were given, then the spare ones.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks

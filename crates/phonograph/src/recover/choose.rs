@@ -10,28 +10,20 @@ use std::cmp::Ordering;
 use std::time::Instant;
 
 use phonograph_cuda::Arranged;
-use phonograph_graph::{ComputeGraph, Edge, NodeId, NodeKind};
+use phonograph_graph::{ComputeGraph, NodeId};
 use phonograph_plan::recover::{BlockId, Recovered, Subject, Verdict};
 
-use super::layout::{Laned, Lanes, Layout, Making, depth};
+use super::layout::{Capped, Layout, Making, depth, edges};
 use super::search::{Answer, Neighbourhood, SEED};
-use super::{Options, RecoverError, Report, Tried, Watched};
+use super::{Edges, Options, RecoverError, Report, Tried, Watched};
 
 /// A layout that can be launched.
 struct Candidate {
     tried: Tried,
     layout: Layout,
     nodes: Vec<NodeId>,
-    edges: Vec<Edge>,
+    edges: Edges,
     arranged: Arranged,
-}
-
-/// The layout that is kept.
-pub(super) struct Chosen {
-    /// Its place in [`Report::tried`].
-    pub at: usize,
-    pub nodes: Vec<NodeId>,
-    pub edges: Vec<Edge>,
 }
 
 impl Watched<'_> {
@@ -41,18 +33,13 @@ impl Watched<'_> {
         mut before: Arranged,
         options: &Options,
         report: &mut Report,
-    ) -> Result<Option<Chosen>, RecoverError> {
+    ) -> Result<Option<(usize, Vec<NodeId>, Edges)>, RecoverError> {
         let mut candidates = match report.recovered.verdict {
             Verdict::Verified { .. } => self.candidates(options, &report.recovered)?,
             _ => Vec::new(),
         };
-        // A glance spares most of them the rest.
-        report.captured_micros = self.time(&mut before, &mut candidates, GLANCES)?;
+        report.captured_micros = self.time(&mut before, &mut candidates, ROUNDS)?;
         candidates.sort_by(fastest_first);
-        let least = candidates.first().map_or(0.0, |fastest| fastest.tried.micros);
-        let near = candidates.partition_point(|next| next.tried.micros <= least * HOPEFUL);
-        report.captured_micros = self.time(&mut before, &mut candidates[..near], ROUNDS)?;
-        candidates[..near].sort_by(fastest_first);
         let neighbourhood = Neighbourhood::new(&report.recovered.graph);
         let mut found = Vec::new();
         for start in starts(&candidates) {
@@ -86,7 +73,7 @@ impl Watched<'_> {
         }
         let best = best.map(|at| {
             let Candidate { nodes, edges, .. } = &candidates[at];
-            Chosen { at, nodes: nodes.clone(), edges: edges.clone() }
+            (at, nodes.clone(), edges.clone())
         });
         report.tried = candidates.into_iter().map(|candidate| candidate.tried).collect();
         Ok(best)
@@ -99,9 +86,9 @@ impl Watched<'_> {
         start: &Candidate,
         until: Instant,
     ) -> Result<(Option<Candidate>, u32), RecoverError> {
-        let Tried { lanes, making, .. } = start.tried;
+        let Tried { cap, making, .. } = start.tried;
         let flow = neighbourhood.flow();
-        let mut best = self.candidate(flow, start.layout.clone(), lanes, making)?;
+        let mut best = self.candidate(flow, start.layout.clone(), cap, making)?;
         let mut pace = {
             let replays = (0..ROUNDS).map(|_| self.replay(&mut best.arranged));
             median(replays.collect::<Result<_, _>>()?)
@@ -112,7 +99,7 @@ impl Watched<'_> {
                 return Ok(Answer::Over);
             }
             asked += 1;
-            let mut next = self.candidate(flow, layout.clone(), lanes, making)?;
+            let mut next = self.candidate(flow, layout.clone(), cap, making)?;
             // A glance sorts most of them out.
             let mut glances = [0.0; GLANCES];
             for glance in &mut glances {
@@ -145,12 +132,8 @@ impl Watched<'_> {
             best = next;
             Ok(Answer::Faster)
         };
-        let changes = neighbourhood.descend(
-            start.layout.clone(),
-            SEED,
-            lanes == Lanes::Chains,
-            &mut faster,
-        )?;
+        let changes =
+            neighbourhood.descend(start.layout.clone(), SEED, cap.is_none(), &mut faster)?;
         best.tried.changes = changes;
         Ok(((changes > 0).then_some(best), asked))
     }
@@ -163,18 +146,11 @@ impl Watched<'_> {
     ) -> Result<Vec<Candidate>, RecoverError> {
         let costs = self.costs()?;
         let mut candidates: Vec<Candidate> = Vec::new();
-        let few = || options.lanes.iter().copied();
-        let mut all: Vec<Lanes> =
-            [Lanes::Chains].into_iter().chain(few().map(Lanes::AtMost)).collect();
-        if self.watch.can_launch_in_order() {
-            let few = || [1].into_iter().chain(few());
-            all.extend(few().map(Lanes::Begun).chain(few().map(Lanes::BegunByLevel)));
-        }
-        for lanes in all {
-            let laned = Laned::new(&recovered.graph, lanes, &costs)?;
+        for cap in [None].into_iter().chain(options.caps.iter().copied().map(Some)) {
+            let capped = Capped::new(&recovered.graph, cap, &costs)?;
             for making in Making::ALL {
-                let layout = laned.layout(making);
-                let next = self.candidate(&recovered.graph, layout, lanes, making)?;
+                let layout = capped.layout(making);
+                let next = self.candidate(&recovered.graph, layout, cap, making)?;
                 let same =
                     |known: &Candidate| (&known.nodes, &known.edges) == (&next.nodes, &next.edges);
                 if !candidates.iter().any(same) {
@@ -189,24 +165,18 @@ impl Watched<'_> {
         &mut self,
         flow: &ComputeGraph,
         layout: Layout,
-        lanes: Lanes,
+        cap: Option<u32>,
         making: Making,
     ) -> Result<Candidate, RecoverError> {
         let order = layout.order(flow)?;
         let captured = |node: NodeId| self.order[node.index()];
-        let imported = self.watch.imported().graph();
-        let is_kernel =
-            |node: NodeId| matches!(imported.node(captured(node)).kind, NodeKind::Kernel(_));
-        let edges: Vec<Edge> = layout
-            .edges(&order, is_kernel)
-            .into_iter()
-            .map(|edge| Edge { from: captured(edge.from), to: captured(edge.to), ..edge })
-            .collect();
+        let edges: Edges =
+            edges(&order).into_iter().map(|(from, to)| (captured(from), captured(to))).collect();
         let nodes: Vec<NodeId> = layout.made.iter().copied().map(captured).collect();
         let arranged = self.watch.arrange(&nodes, &edges)?;
         let (count, depth) = (edges.len(), depth(&order));
         let (changes, micros, right) = (0, 0.0, None);
-        let tried = Tried { lanes, making, changes, edges: count, depth, micros, right };
+        let tried = Tried { cap, making, changes, edges: count, depth, micros, right };
         Ok(Candidate { tried, layout, nodes, edges, arranged })
     }
 
@@ -286,12 +256,11 @@ impl Watched<'_> {
 
 /// Replays, node by node, in which nodes are timed.
 const COSTS: usize = 5;
-/// Replays of each planned layout that are timed, in turns, if it takes at most so much of the fastest one's time at a glance.
+/// Replays of each planned layout that are timed, in turns.
 const ROUNDS: usize = 15;
-const HOPEFUL: f64 = 1.1;
 /// Layouts that are searched from, at most.
 const STARTS: u32 = 2;
-/// Replays by which a layout is first judged, and how much of what was changed each of a change's may take, and their median.
+/// Replays by which a change is first judged, and how much of what was changed each may take, and the median.
 const GLANCES: usize = 5;
 const FAR: f64 = 1.01;
 const NEAR: f64 = 0.9995;
@@ -309,11 +278,10 @@ const FINAL_ROUNDS: usize = 101;
 /// Of the captured order's time at most so much: less of a gain may be chance.
 const GAIN: f64 = 0.995;
 
-/// The fastest layout, and the fastest with other lanes.
+/// The fastest layout, and the fastest under another cap.
 fn starts(sorted: &[Candidate]) -> impl Iterator<Item = &Candidate> {
     let first = sorted.first();
-    let other =
-        sorted.iter().find(|other| first.is_some_and(|f| f.tried.lanes != other.tried.lanes));
+    let other = sorted.iter().find(|other| first.is_some_and(|f| f.tried.cap != other.tried.cap));
     first.into_iter().chain(other)
 }
 

@@ -1,5 +1,5 @@
-//! Ways to give the driver one order: on so many lanes, and its nodes made in one order or another, by which the driver
-//! decides what follows what on a stream of its own.
+//! Ways to give the driver one order: with at most so many nodes side by side, and its nodes made in one order or another,
+//! by which the driver decides what follows what on a stream of its own.
 //!
 //! O(nodes · log nodes + edges) each, beyond the plan of a cap.
 
@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 
-use phonograph_graph::{ComputeGraph, Edge, EdgeData, GraphBuilder, GraphError, NodeId, Step};
+use phonograph_graph::{ComputeGraph, GraphBuilder, GraphError, NodeId, Step};
 use phonograph_plan::PlanError;
 use phonograph_plan::analysis::{levels, redundant_edges};
 use phonograph_plan::streams::{PlanOptions, schedule};
@@ -42,36 +42,9 @@ impl fmt::Display for Making {
     }
 }
 
-/// What runs on one lane, and so in the order in which it is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lanes {
-    /// Each chain of the flow of data: nothing waits for what it does not need.
-    Chains,
-    /// As many as may be busy at once: a node waits until the one before it on its lane is complete.
-    AtMost(u32),
-    /// So many, on which a node waits until the one before it has begun: what needs no order runs side by side on one lane.
-    /// Between kernels only, from compute capability 9.0 on.
-    Begun(u32),
-    /// So many for each level, in the same way: a node waits for none of another level that it does not need.
-    BegunByLevel(u32),
-}
-
-impl fmt::Display for Lanes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Lanes::Chains => f.write_str("no cap"),
-            Lanes::AtMost(lanes) => write!(f, "at most {lanes}"),
-            Lanes::Begun(lanes) => write!(f, "lanes by launch order, {lanes}"),
-            Lanes::BegunByLevel(lanes) => write!(f, "lanes by launch order, {lanes} a level"),
-        }
-    }
-}
-
 /// On which lane each node runs, and when it is made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Layout {
-    /// Whether a node waits until the one before it on its lane has begun, not until that is complete.
-    pub overlaps: bool,
     /// By node; nodes of a lane follow one another.
     pub lane: Vec<u32>,
     /// All nodes, as they are made, each after what it waits for.
@@ -79,39 +52,15 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Who is complete before whom, on top of the flow's order: the edges that no others imply.
+    /// The order that it asks for on top of the flow's: the edges that no others imply.
     pub fn order(&self, flow: &ComputeGraph) -> Result<ComputeGraph, GraphError> {
         let mut edges: Vec<_> = flow.edges().map(|edge| (edge.from, edge.to)).collect();
-        if !self.overlaps {
-            edges.extend(self.neighbours());
+        let mut last = BTreeMap::<u32, NodeId>::new();
+        for &node in &self.made {
+            let before = last.insert(self.lane[node.index()], node);
+            edges.extend(before.map(|before| (before, node)));
         }
         ordered(flow, &edges)
-    }
-
-    /// The edges of this order, and those that keep a node on its lane behind one that it does not wait for. Those into a node
-    /// end with the latter and begin with the one that the longest path comes by.
-    pub fn edges(&self, order: &ComputeGraph, is_kernel: impl Fn(NodeId) -> bool) -> Vec<Edge> {
-        let level = levels(order).level;
-        let mut edges: Vec<Edge> =
-            order.edges().map(|edge| Edge::full(edge.from, edge.to)).collect();
-        if self.overlaps {
-            let links = self.neighbours().filter(|&(from, to)| {
-                is_kernel(from) && is_kernel(to) && !order.predecessors(to).contains(&from)
-            });
-            edges.extend(links.map(|(from, to)| Edge { from, to, data: EdgeData::LAUNCH_ORDER }));
-        }
-        edges.sort_by_key(|&Edge { from, to, data }| {
-            (to, !data.is_full(), Reverse(level[from.index()]), from)
-        });
-        edges
-    }
-
-    /// Nodes of a lane that follow one another.
-    fn neighbours(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
-        let mut last = BTreeMap::<u32, NodeId>::new();
-        self.made
-            .iter()
-            .filter_map(move |&node| Some((last.insert(self.lane[node.index()], node)?, node)))
     }
 }
 
@@ -137,44 +86,35 @@ pub(super) fn ordered(
     bare(&mut needed.filter(|pair| !implied.contains(pair)))
 }
 
-/// An order on lanes.
-pub(super) struct Laned {
+/// An order under a cap.
+pub(super) struct Capped {
     /// Who waits for whom, along lanes too.
     graph: ComputeGraph,
-    overlaps: bool,
     lane: Vec<u32>,
     /// Cost of the longest path from each node on, its own included.
     rest: Vec<u64>,
 }
 
-impl Laned {
-    /// A graph's order on these lanes.
-    pub fn new(graph: &ComputeGraph, lanes: Lanes, costs: &[u64]) -> Result<Self, PlanError> {
+impl Capped {
+    /// The graph's order, each chain on a lane of its own, or that on at most so many lanes.
+    pub fn new(graph: &ComputeGraph, cap: Option<u32>, costs: &[u64]) -> Result<Self, PlanError> {
         let mut edges: Vec<_> = graph.edges().map(|edge| (edge.from, edge.to)).collect();
         let mut lane = vec![0; graph.node_count()];
-        let overlaps = matches!(lanes, Lanes::Begun(_) | Lanes::BegunByLevel(_));
-        match lanes {
-            Lanes::Chains => {
-                for (at, chain) in (0..).zip(chains(graph)) {
-                    chain.iter().for_each(|node| lane[node.index()] = at);
+        if let Some(cap) = cap {
+            let options = PlanOptions { costs: Some(costs), ..PlanOptions::at_most(cap) };
+            let plan = schedule(graph, &options)?;
+            let mut last: Vec<Option<NodeId>> = vec![None; plan.streams as usize];
+            for step in &plan.steps {
+                let Step::Run { nodes, stream } = step else { continue };
+                for &node in nodes {
+                    edges.extend(last[stream.index()].replace(node).map(|before| (before, node)));
+                    lane[node.index()] = stream.0;
                 }
             }
-            Lanes::AtMost(cap) | Lanes::Begun(cap) | Lanes::BegunByLevel(cap) => {
-                let options = PlanOptions { costs: Some(costs), ..PlanOptions::at_most(cap) };
-                let plan = schedule(graph, &options)?;
-                let mut last: Vec<Option<NodeId>> = vec![None; plan.streams as usize];
-                for step in &plan.steps {
-                    let Step::Run { nodes, stream } = step else { continue };
-                    for &node in nodes {
-                        let before = last[stream.index()].replace(node);
-                        edges.extend(before.filter(|_| !overlaps).map(|before| (before, node)));
-                        lane[node.index()] = stream.0;
-                    }
-                }
+        } else {
+            for (at, chain) in (0..).zip(chains(graph)) {
+                chain.iter().for_each(|node| lane[node.index()] = at);
             }
-        }
-        if let Lanes::BegunByLevel(cap) = lanes {
-            lane.iter_mut().zip(levels(graph).level).for_each(|(lane, level)| *lane += level * cap);
         }
         let graph = ordered(graph, &edges)?;
         let mut rest = costs.to_vec();
@@ -182,7 +122,7 @@ impl Laned {
             let after = graph.successors(node).iter().map(|next| rest[next.index()]).max();
             rest[node.index()] += after.unwrap_or(0);
         }
-        Ok(Self { graph, overlaps, lane, rest })
+        Ok(Self { graph, lane, rest })
     }
 
     /// With its nodes made in an order.
@@ -198,7 +138,7 @@ impl Laned {
                 Making::Chains => (made as u64, rest),
             }
         });
-        Layout { overlaps: self.overlaps, lane: self.lane.clone(), made }
+        Layout { lane: self.lane.clone(), made }
     }
 }
 
@@ -220,6 +160,14 @@ pub(super) fn made<K: Ord>(graph: &ComputeGraph, key: impl Fn(NodeId, usize) -> 
         }
     }
     made
+}
+
+/// The edges of an order; those into a node begin with the one that the longest path comes by.
+pub(super) fn edges(order: &ComputeGraph) -> Vec<(NodeId, NodeId)> {
+    let level = levels(order).level;
+    let mut edges: Vec<_> = order.edges().map(|edge| (edge.from, edge.to)).collect();
+    edges.sort_by_key(|&(from, to)| (to, Reverse(level[from.index()]), from));
+    edges
 }
 
 /// Nodes with nothing beside them on the way from one to the next, as long as that goes on: all nodes, each in one chain, by
@@ -270,12 +218,12 @@ mod tests {
     fn nodes_are_made_in_the_order_that_is_asked_for() {
         // The second chain is the longer one.
         let costs = [1, 1, 1, 1, 2, 2, 2, 1];
-        let lanes = Laned::new(&diamond(), Lanes::Chains, &costs).unwrap();
+        let capped = Capped::new(&diamond(), None, &costs).unwrap();
         let check = |how, expected: [u32; 8]| {
-            let layout = lanes.layout(how);
+            let layout = capped.layout(how);
             assert_eq!(layout.made, expected.map(NodeId), "{how}");
             let order = layout.order(&diamond()).unwrap();
-            assert_eq!((order.edge_count(), depth(&order)), (8, 5));
+            assert_eq!((edges(&order).len(), depth(&order)), (8, 5));
         };
         check(Making::Captured, [0, 1, 2, 3, 4, 5, 6, 7]);
         check(Making::Levels, [0, 4, 1, 5, 2, 6, 3, 7]);
@@ -285,30 +233,9 @@ mod tests {
 
     #[test]
     fn a_cap_of_one_is_a_chain() {
-        let lanes = Laned::new(&diamond(), Lanes::AtMost(1), &[1; 8]).unwrap();
-        let layout = lanes.layout(Making::Captured);
+        let layout = Capped::new(&diamond(), Some(1), &[1; 8]).unwrap().layout(Making::Captured);
         let order = layout.order(&diamond()).unwrap();
-        assert_eq!((order.edge_count(), depth(&order)), (7, 8));
-        assert!(layout.edges(&order, |_| true).iter().all(|edge| edge.data.is_full()));
-    }
-
-    #[test]
-    fn kernels_on_a_lane_wait_until_the_one_before_has_begun() {
-        let check = |lanes, is_kernel: fn(NodeId) -> bool, expected: &[(u32, u32)]| {
-            let layout = Laned::new(&diamond(), lanes, &[1; 8]).unwrap().layout(Making::Levels);
-            let order = layout.order(&diamond()).unwrap();
-            assert_eq!((order.edge_count(), depth(&order)), (8, 5), "nothing waits longer");
-            let edges = layout.edges(&order, is_kernel);
-            let begun = edges.iter().filter(|edge| edge.data == EdgeData::LAUNCH_ORDER);
-            let begun: Vec<(u32, u32)> = begun.map(|edge| (edge.from.0, edge.to.0)).collect();
-            assert_eq!(begun, expected, "{lanes}");
-        };
-        // In the order 0 1 4 2 5 3 6 7.
-        let all = |_| true;
-        check(Lanes::Begun(1), all, &[(4, 2), (5, 3), (1, 4), (2, 5), (3, 6)]);
-        check(Lanes::Begun(2), all, &[]);
-        check(Lanes::BegunByLevel(1), all, &[(1, 4), (2, 5), (3, 6)]);
-        check(Lanes::Begun(1), |node| node != NodeId(5), &[(4, 2), (1, 4), (3, 6)]);
+        assert_eq!((edges(&order).len(), depth(&order)), (7, 8));
     }
 
     #[test]

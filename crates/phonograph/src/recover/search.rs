@@ -165,7 +165,7 @@ impl<'a> Neighbourhood<'a> {
             }
         }
         let made = made(self.flow, |node, _| -rank[node.index()]);
-        Layout { overlaps: layout.overlaps, lane, made }
+        Layout { lane, made }
     }
 
     /// The graph whose layouts are searched.
@@ -215,7 +215,7 @@ mod tests {
     use phonograph_graph::GraphBuilder;
 
     use super::*;
-    use crate::recover::layout::{Laned, Lanes, Making};
+    use crate::recover::layout::{Capped, Making};
 
     /// Forks of branches, one after the other; by fork the lengths of its branches.
     fn forks(all: &[&[u32]]) -> ComputeGraph {
@@ -259,15 +259,15 @@ mod tests {
     }
 
     /// Searches, checks every layout that is asked about, and gives how long the first and the last take.
-    fn check(flow: &ComputeGraph, lanes: Lanes, seed: u64, most: usize) -> (u32, u32, usize) {
+    fn check(flow: &ComputeGraph, cap: Option<u32>, seed: u64, most: usize) -> (u32, u32, usize) {
         let costs = vec![1; flow.node_count()];
-        let start = Laned::new(flow, lanes, &costs).unwrap().layout(Making::Captured);
+        let start = Capped::new(flow, cap, &costs).unwrap().layout(Making::Captured);
         let first = makespan(flow, &start);
         let (mut best, mut asked, mut wins) = (first, 0, 0);
         let changes = Neighbourhood::new(flow).descend::<std::convert::Infallible>(
             start,
             seed,
-            lanes == Lanes::Chains,
+            cap.is_none(),
             &mut |layout| {
                 if asked == most {
                     return Ok(Answer::Over);
@@ -297,10 +297,10 @@ mod tests {
         // As captured, the short branches run side by side and then the long one alone: three times two and four steps, and
         // what is between them. The long one first, four steps each.
         let flow = forks(&[&[2, 2, 4], &[2, 2, 4], &[2, 2, 4]]);
-        let (first, best, _) = check(&flow, Lanes::Chains, SEED, usize::MAX);
+        let (first, best, _) = check(&flow, None, SEED, usize::MAX);
         assert_eq!((first, best), (22, 16));
-        assert_eq!(check(&flow, Lanes::AtMost(2), SEED, usize::MAX).1, 16);
-        let (first, best, asked) = check(&flow, Lanes::Chains, SEED, 0);
+        assert_eq!(check(&flow, Some(2), SEED, usize::MAX).1, 16);
+        let (first, best, asked) = check(&flow, None, SEED, 0);
         assert_eq!((first, asked), (best, 0), "no time, no change");
     }
 
@@ -322,9 +322,8 @@ mod tests {
             let all: Vec<Vec<u32>> =
                 (0..u.int_in_range(1..=4)?).map(|_| fork(u)).collect::<Result<_, _>>()?;
             let all: Vec<&[u32]> = all.iter().map(Vec::as_slice).collect();
-            let lanes = [Lanes::Chains, Lanes::AtMost(2), Lanes::AtMost(3), Lanes::Begun(2)];
-            let lanes = *u.choose(&lanes)?;
-            let (first, best, _) = check(&forks(&all), lanes, u.arbitrary()?, 300);
+            let cap = *u.choose(&[None, Some(2), Some(3)])?;
+            let (first, best, _) = check(&forks(&all), cap, u.arbitrary()?, 300);
             assert!(best <= first);
             Ok(())
         })

@@ -5,7 +5,7 @@
 use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{CUgraph, CUgraphNode};
-use phonograph_graph::{Edge, EdgeKind, NodeId};
+use phonograph_graph::NodeId;
 
 use super::{Lost, Watch, WatchError, single};
 use crate::error::call;
@@ -36,7 +36,11 @@ impl Watch {
     ///
     /// # Errors
     /// [`EditError::Other`] if the edges have a cycle, name nodes that are not there or do not point forward in the order.
-    pub fn arrange(&mut self, order: &[NodeId], edges: &[Edge]) -> Result<Arranged, WatchError> {
+    pub fn arrange(
+        &mut self,
+        order: &[NodeId],
+        edges: &[(NodeId, NodeId)],
+    ) -> Result<Arranged, WatchError> {
         self.alive()?;
         let into = Graph::new(&self.device)?;
         self.add(order, edges, into.handle(), &mut Vec::new())?;
@@ -62,7 +66,11 @@ impl Watch {
     ///
     /// # Errors
     /// As for [`arrange`](Self::arrange). The graph is as it was then, unless the driver refuses to destroy a node.
-    pub fn apply(&mut self, order: &[NodeId], edges: &[Edge]) -> Result<(), WatchError> {
+    pub fn apply(
+        &mut self,
+        order: &[NodeId],
+        edges: &[(NodeId, NodeId)],
+    ) -> Result<(), WatchError> {
         self.alive()?;
         let handle = self.imported.0.handle;
         let mut made = Vec::new();
@@ -90,7 +98,7 @@ impl Watch {
     fn add(
         &self,
         order: &[NodeId],
-        edges: &[Edge],
+        edges: &[(NodeId, NodeId)],
         into: CUgraph,
         made: &mut Vec<CUgraphNode>,
     ) -> Result<(), WatchError> {
@@ -106,14 +114,10 @@ impl Watch {
             return Err(other(format!("{} of {count} nodes", order.len())).into());
         }
         let mut waits = vec![Vec::new(); count];
-        for &Edge { from, to, data } in edges {
+        for &(from, to) in edges {
             let place = |node: NodeId| places.get(node.index()).copied().flatten();
             match (place(from), place(to)) {
-                (Some(before), Some(after)) if before < after => {
-                    let programmatic = data.kind == EdgeKind::Programmatic;
-                    let data = edge_data(data.from_port, data.to_port, programmatic);
-                    waits[to.index()].push((before, data));
-                }
+                (Some(before), Some(after)) if before < after => waits[to.index()].push(before),
                 (Some(_), Some(_)) => {
                     return Err(other(format!("{to} is made before {from}")).into());
                 }
@@ -123,8 +127,8 @@ impl Watch {
         let _current = self.device.enter()?;
         for &id in order {
             let mut after = Dependencies::default();
-            for &(place, data) in &waits[id.index()] {
-                after.push(made[place], data);
+            for &place in &waits[id.index()] {
+                after.push(made[place], edge_data(0, 0, false));
             }
             let kind = &graph.node(id).kind;
             let diversions = &self.diversions[id.index()];
