@@ -18,7 +18,7 @@ use std::ops::{ControlFlow, Range};
 use std::time::Duration;
 
 use phonograph_cuda::{Diversion, DriverError, Memory, Saved, Watch, WatchError};
-use phonograph_graph::{ComputeGraph, GraphError, NodeId};
+use phonograph_graph::{ComputeGraph, Edge, GraphError, NodeId};
 use phonograph_plan::PlanError;
 use phonograph_plan::recover::{BlockId, Change, Diverted, Limits, Progress, Recovered, Subject};
 
@@ -164,8 +164,7 @@ pub fn recover(
     if let Some(&node) = options.excluded.iter().find(|node| node.index() >= order.len()) {
         return Err(RecoverError::Excluded { node, nodes: order.len() });
     }
-    let captured: Edges =
-        watch.imported().graph().edges().map(|edge| (edge.from, edge.to)).collect();
+    let captured: Vec<Edge> = watch.imported().graph().edges().collect();
     let captured_depth = depth(watch.imported().graph());
     // Before nodes are diverted.
     let before = watch.arrange(&order, &captured)?;
@@ -343,7 +342,7 @@ impl Subject for Watched<'_> {
     }
 }
 
-type Edges = Vec<(NodeId, NodeId)>;
+type Edges = Vec<Edge>;
 
 impl Watched<'_> {
     fn all(&self) -> Vec<BlockId> {

@@ -43,7 +43,7 @@ use crate::device::Device;
 use crate::error::Version;
 use crate::exec::{Exec, Faults};
 use crate::front::{Front, PartId};
-use crate::graph::{Dependencies, edge_data};
+use crate::graph::{Behind, Dependencies, edge_data};
 use crate::host_call::HostCall;
 use crate::made::Made;
 use crate::memory::{Memory, Owner};
@@ -269,7 +269,7 @@ impl<'a> Lowering<'a> {
         order: &[NodeId],
     ) -> Result<(), InstantiateError> {
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
-        let mut after = Dependencies::default();
+        let (mut after, mut behind) = (Dependencies::default(), Behind::default());
         for &id in order {
             after.clear();
             // What is in another part is launched before this one.
@@ -283,14 +283,21 @@ impl<'a> Lowering<'a> {
                     return Err(scope.unsupported(id, reason));
                 }
                 let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
-                scope.ends[edge.from.index()].iter().for_each(|&end| after.push(end, data));
+                scope.ends[edge.from.index()]
+                    .iter()
+                    .for_each(|&end| after.push_or_defer(end, data));
             }
             for from in reuse.get(&id).into_iter().flatten().filter(|from| here(**from)) {
                 scope.ends[from.index()].iter().for_each(|&end| after.push_full(end));
             }
             let outermost = scope.place == Place::Outermost;
             match self.split.as_ref().filter(|_| outermost) {
-                None => scope.ends[id.index()] = self.node(scope, id, &after)?,
+                None => {
+                    let ends = self.node(scope, id, &after)?;
+                    // A kernel is one node of the driver.
+                    ends.iter().take(1).for_each(|&node| behind.take(node, &after));
+                    scope.ends[id.index()] = ends;
+                }
                 Some(split) => {
                     // One after another is an order that keeps every other.
                     let ends = self.node(scope, id, &split.after())?;
@@ -299,7 +306,8 @@ impl<'a> Lowering<'a> {
                 }
             }
         }
-        Ok(())
+        // SAFETY: the nodes were added to this graph, which lives.
+        Ok(unsafe { behind.add(scope.driver) }?)
     }
 
     /// Records an event after a node.

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys;
 use phonograph_cuda::{Block, CaptureMode, Diversion, Imported, Watch, WatchError};
-use phonograph_graph::NodeId;
+use phonograph_graph::{Edge, NodeId};
 
 use crate::case::{cuda, expect};
 use crate::foreign::{launch, ready};
@@ -101,8 +101,9 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     assert!(watch.divert(NodeId(0), &[]).unwrap());
 
     let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
-    let chain: Vec<(NodeId, NodeId)> = (0..3).map(|n| (NodeId(n), NodeId(n + 1))).collect();
-    let apart = vec![(NodeId(0), NodeId(2)), (NodeId(1), NodeId(3))];
+    let full = |from, to| Edge::full(NodeId(from), NodeId(to));
+    let chain = vec![full(0, 1), full(1, 2), full(2, 3)];
+    let apart = vec![full(0, 2), full(1, 3)];
     let mut results = Vec::new();
     for edges in [&chain, &apart] {
         let mut arranged = watch.arrange(&nodes, edges).unwrap();
@@ -114,8 +115,8 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     assert!(watch.changed(&[(0, &results[1][0]), (1, &results[1][1])]).unwrap().is_empty());
     let changed = watch.changed(&begin[1..]).unwrap();
     assert!(matches!(changed[..], [(0, _)]), "by its place in the list: {changed:?}");
-    let circle = [(NodeId(0), NodeId(1)), (NodeId(1), NodeId(0))];
-    let strange = [(NodeId(0), NodeId(4))];
+    let circle = [full(0, 1), full(1, 0)];
+    let strange = [full(0, 4)];
     for (nodes, edges) in
         [(&nodes[..], &circle[..]), (&nodes, &strange), (&nodes[..3], &[]), (&[NodeId(0); 4], &[])]
     {

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::time::Instant;
 
 use phonograph_cuda::Arranged;
-use phonograph_graph::{ComputeGraph, NodeId};
+use phonograph_graph::{ComputeGraph, Edge, NodeId};
 use phonograph_plan::recover::{BlockId, Recovered, Subject, Verdict};
 
 use super::layout::{Capped, Layout, Making, depth, edges};
@@ -170,8 +170,10 @@ impl Watched<'_> {
     ) -> Result<Candidate, RecoverError> {
         let order = layout.order(flow)?;
         let captured = |node: NodeId| self.order[node.index()];
-        let edges: Edges =
-            edges(&order).into_iter().map(|(from, to)| (captured(from), captured(to))).collect();
+        let edges: Edges = edges(&order)
+            .into_iter()
+            .map(|(from, to)| Edge::full(captured(from), captured(to)))
+            .collect();
         let nodes: Vec<NodeId> = layout.made.iter().copied().map(captured).collect();
         let arranged = self.watch.arrange(&nodes, &edges)?;
         let (count, depth) = (edges.len(), depth(&order));

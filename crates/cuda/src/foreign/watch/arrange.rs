@@ -5,14 +5,14 @@
 use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{CUgraph, CUgraphNode};
-use phonograph_graph::NodeId;
+use phonograph_graph::{Edge, EdgeKind, NodeId};
 
 use super::{Lost, Watch, WatchError, single};
 use crate::error::call;
 use crate::foreign::edit::EditError;
 use crate::foreign::read::read;
 use crate::foreign::rebuild::copy_node;
-use crate::graph::{Dependencies, Executable, Graph, edge_data};
+use crate::graph::{Behind, Dependencies, Executable, Graph, edge_data};
 
 /// The nodes of a watched graph in another order, ready to launch.
 pub struct Arranged {
@@ -36,11 +36,7 @@ impl Watch {
     ///
     /// # Errors
     /// [`EditError::Other`] if the edges have a cycle, name nodes that are not there or do not point forward in the order.
-    pub fn arrange(
-        &mut self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-    ) -> Result<Arranged, WatchError> {
+    pub fn arrange(&mut self, order: &[NodeId], edges: &[Edge]) -> Result<Arranged, WatchError> {
         self.alive()?;
         let into = Graph::new(&self.device)?;
         self.add(order, edges, into.handle(), &mut Vec::new())?;
@@ -66,11 +62,7 @@ impl Watch {
     ///
     /// # Errors
     /// As for [`arrange`](Self::arrange). The graph is as it was then, unless the driver refuses to destroy a node.
-    pub fn apply(
-        &mut self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-    ) -> Result<(), WatchError> {
+    pub fn apply(&mut self, order: &[NodeId], edges: &[Edge]) -> Result<(), WatchError> {
         self.alive()?;
         let handle = self.imported.0.handle;
         let mut made = Vec::new();
@@ -98,7 +90,7 @@ impl Watch {
     fn add(
         &self,
         order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
+        edges: &[Edge],
         into: CUgraph,
         made: &mut Vec<CUgraphNode>,
     ) -> Result<(), WatchError> {
@@ -114,10 +106,14 @@ impl Watch {
             return Err(other(format!("{} of {count} nodes", order.len())).into());
         }
         let mut waits = vec![Vec::new(); count];
-        for &(from, to) in edges {
+        for &Edge { from, to, data } in edges {
             let place = |node: NodeId| places.get(node.index()).copied().flatten();
             match (place(from), place(to)) {
-                (Some(before), Some(after)) if before < after => waits[to.index()].push(before),
+                (Some(before), Some(after)) if before < after => {
+                    let programmatic = data.kind == EdgeKind::Programmatic;
+                    let data = edge_data(data.from_port, data.to_port, programmatic);
+                    waits[to.index()].push((before, data));
+                }
                 (Some(_), Some(_)) => {
                     return Err(other(format!("{to} is made before {from}")).into());
                 }
@@ -125,19 +121,23 @@ impl Watch {
             }
         }
         let _current = self.device.enter()?;
+        let mut behind = Behind::default();
         for &id in order {
             let mut after = Dependencies::default();
-            for &place in &waits[id.index()] {
-                after.push(made[place], edge_data(0, 0, false));
+            for &(place, data) in &waits[id.index()] {
+                after.push_or_defer(made[place], data);
             }
             let kind = &graph.node(id).kind;
             let diversions = &self.diversions[id.index()];
             // SAFETY: `new` was promised that the graph and what it refers to live; so does the other.
-            made.push(unsafe {
+            let node = unsafe {
                 copy_node(&self.imported.0, id, kind, &after, into, &self.device, diversions)
-            }?);
+            }?;
+            behind.take(node, &after);
+            made.push(node);
         }
-        Ok(())
+        // SAFETY: the graph lives, and the nodes were just added to it.
+        Ok(unsafe { behind.add(into) }?)
     }
 }
 
