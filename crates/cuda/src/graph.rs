@@ -40,6 +40,10 @@ impl Dependencies {
         self.has_data = false;
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// The nodes, each with the data of the edge from it.
     pub fn iter(&self) -> impl Iterator<Item = (CUgraphNode, CUgraphEdgeData)> + '_ {
         self.nodes.iter().copied().zip(self.data.iter().copied())
