@@ -44,6 +44,10 @@ impl Dependencies {
         self.behind.clear();
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.behind.is_empty()
+    }
+
     /// The nodes, each with the data of the edge from it.
     pub fn iter(&self) -> impl Iterator<Item = (CUgraphNode, CUgraphEdgeData)> + '_ {
         let with_node = self.nodes.iter().copied().zip(self.data.iter().copied());

@@ -9,6 +9,7 @@
 
 mod bases;
 mod control;
+mod ends;
 mod foreign;
 mod kernel;
 mod parts;
@@ -54,6 +55,7 @@ use crate::slots::{Op, OpId, PointerSlot, ScalarSlot, Work};
 use crate::spares::Spares;
 use crate::stream::{Event, Stream};
 
+use ends::Beginnings;
 pub(crate) use product::Blas;
 pub use product::ProductBy;
 use scope::{Place, Scope};
@@ -120,6 +122,8 @@ pub(crate) fn instantiate_checked(
         slots,
         ends: vec![SmallVec::new(); graph.node_count()],
         parts: Vec::new(),
+        is_followed: vec![false; graph.node_count()],
+        beginnings: Beginnings::default(),
     };
     lowering.room_for_words(graph)?;
     let (origins, mut executables) = lowering.outermost(&mut scope, how)?;
@@ -272,10 +276,11 @@ impl<'a> Lowering<'a> {
         let (mut after, mut behind) = (Dependencies::default(), Behind::default());
         for &id in order {
             after.clear();
-            // What is in another part is launched before this one.
-            let here =
-                |from: NodeId| scope.parts.is_empty() || scope.parts[from.index()] == self.part;
-            for edge in scope.graph.incoming(id).filter(|edge| here(edge.from)) {
+            let graph = scope.graph;
+            for edge in graph.incoming(id) {
+                if !self.is_here(scope, edge.from) {
+                    continue;
+                }
                 let programmatic = edge.data.kind == EdgeKind::Programmatic;
                 if programmatic && self.target.devices.iter().any(|d| d.capability() < (9, 0)) {
                     let reason =
@@ -283,12 +288,20 @@ impl<'a> Lowering<'a> {
                     return Err(scope.unsupported(id, reason));
                 }
                 let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
+                scope.is_followed[edge.from.index()] = true;
                 scope.ends[edge.from.index()]
                     .iter()
                     .for_each(|&end| after.push_or_defer(end, data));
             }
-            for from in reuse.get(&id).into_iter().flatten().filter(|from| here(**from)) {
+            for &from in reuse.get(&id).into_iter().flatten() {
+                if !self.is_here(scope, from) {
+                    continue;
+                }
+                scope.is_followed[from.index()] = true;
                 scope.ends[from.index()].iter().for_each(|&end| after.push_full(end));
+            }
+            if after.is_empty() {
+                scope.beginnings.next().into_iter().for_each(|first| after.push_full(first));
             }
             let outermost = scope.place == Place::Outermost;
             match self.split.as_ref().filter(|_| outermost) {
@@ -308,6 +321,11 @@ impl<'a> Lowering<'a> {
         }
         // SAFETY: the nodes were added to this graph, which lives.
         Ok(unsafe { behind.add(scope.driver) }?)
+    }
+
+    /// Whether a node is in the part that nodes are added to. What is in another is launched before it.
+    fn is_here(&self, scope: &Scope<'_>, id: NodeId) -> bool {
+        scope.parts.is_empty() || scope.parts[id.index()] == self.part
     }
 
     /// Records an event after a node.

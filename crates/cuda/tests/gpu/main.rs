@@ -29,3 +29,4 @@ mod samples;
 mod shared_case;
 mod slots;
 mod watch;
+mod wide;
