@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphNode};
 use phonograph_graph::{
-    BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind, Schedule,
+    BufferId, BufferRole, ComputeGraph, EdgeKind, EventId, NodeId, NodeKind, Operands, Schedule,
     SlotId, Step,
 };
 use phonograph_runtime::cpu::kernels::KernelError;
@@ -181,17 +181,18 @@ pub(crate) fn instantiate_checked(
 /// The external buffers that the graph writes, and whether it may touch what it does not name.
 fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
     let (mut written, mut is_opaque) = (FxHashSet::default(), false);
+    let mut operands = Operands::new();
     for id in graph.node_ids() {
-        match graph.effects(id) {
-            // What was observed holds for the inputs that were tried; waiting costs little.
-            Effects::Observed(_) | Effects::Unknown => is_opaque = true,
-            Effects::Known(operands) => {
-                let writes = operands.into_iter().filter(|(_, access)| access.writes());
-                let buffers = writes.map(|(region, _)| region.buffer);
-                let external = |id: &BufferId| graph.buffer(*id).role == BufferRole::External;
-                written.extend(buffers.filter(external));
-            }
+        // What was observed holds for the inputs that were tried; waiting costs little.
+        if graph.observed(id).is_some() || graph.is_opaque(id) {
+            is_opaque = true;
+            continue;
         }
+        operands.clear();
+        graph.add_operands(id, &mut operands);
+        let writes = operands.iter().filter(|(_, access)| access.writes());
+        let buffers = writes.map(|(region, _)| region.buffer);
+        written.extend(buffers.filter(|id| graph.buffer(*id).role == BufferRole::External));
     }
     (written, is_opaque)
 }
