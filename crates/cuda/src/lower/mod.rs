@@ -45,7 +45,7 @@ use crate::device::Device;
 use crate::error::Version;
 use crate::exec::{Exec, Faults};
 use crate::front::{Front, PartId};
-use crate::graph::{Dependencies, edge_data};
+use crate::graph::{Behind, Dependencies, edge_data};
 use crate::host_call::HostCall;
 use crate::made::Made;
 use crate::memory::{Memory, Owner};
@@ -274,7 +274,11 @@ impl<'a> Lowering<'a> {
         order: &[NodeId],
     ) -> Result<(), InstantiateError> {
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
-        let mut after = Dependencies::default();
+        let (mut after, mut behind) = (Dependencies::default(), Behind::default());
+        let has_ends = scope.place == Place::Outermost && self.split.is_none();
+        if has_ends {
+            self.begin_as_one(scope, reuse, order)?;
+        }
         for &id in order {
             after.clear();
             let graph = scope.graph;
@@ -290,7 +294,9 @@ impl<'a> Lowering<'a> {
                 }
                 let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
                 scope.is_followed[edge.from.index()] = true;
-                scope.ends[edge.from.index()].iter().for_each(|&end| after.push(end, data));
+                scope.ends[edge.from.index()]
+                    .iter()
+                    .for_each(|&end| after.push_or_defer(end, data));
             }
             for &from in reuse.get(&id).into_iter().flatten() {
                 if !self.is_here(scope, from) {
@@ -304,7 +310,12 @@ impl<'a> Lowering<'a> {
             }
             let outermost = scope.place == Place::Outermost;
             match self.split.as_ref().filter(|_| outermost) {
-                None => scope.ends[id.index()] = self.node(scope, id, &after)?,
+                None => {
+                    let ends = self.node(scope, id, &after)?;
+                    // A kernel is one node of the driver.
+                    ends.iter().take(1).for_each(|&node| behind.take(node, &after));
+                    scope.ends[id.index()] = ends;
+                }
                 Some(split) => {
                     // One after another is an order that keeps every other.
                     let ends = self.node(scope, id, &split.after())?;
@@ -313,7 +324,11 @@ impl<'a> Lowering<'a> {
                 }
             }
         }
-        Ok(())
+        if has_ends {
+            self.end_as_one(scope, order)?;
+        }
+        // SAFETY: the nodes were added to this graph, which lives.
+        Ok(unsafe { behind.add(scope.driver) }?)
     }
 
     /// Whether a node is in the part that nodes are added to. What is in another is launched before it.

@@ -152,10 +152,7 @@ impl Lowering<'_> {
         if !scope.parts.is_empty() {
             nodes.iter().for_each(|node| scope.parts[node.index()] = id);
         }
-        match how.timed {
-            true => self.nodes(scope, reuse, nodes)?,
-            false => self.between_ends(scope, reuse, nodes)?,
-        }
+        self.nodes(scope, reuse, nodes)?;
         let mut flags = 0;
         if std::mem::take(&mut self.held.has_priorities) {
             flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;

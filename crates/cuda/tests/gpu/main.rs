@@ -16,6 +16,7 @@ mod kernels;
 mod nodes;
 #[path = "../../../runtime/tests/graphs/operations.rs"]
 mod operations;
+mod order;
 mod parts;
 mod profile;
 mod record;
