@@ -4,8 +4,9 @@
 //! are the graph's edges, with their data, and the reuse edges of the memory plan; streams and events of the schedule
 //! leave no trace. A node becomes one node of the driver, or as many as it takes: a conditional has a kernel before it
 //! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
-//! A step of several nodes is as many launches: fusing is for passes over graphs. A very large graph becomes several of the
-//! driver's, one after another (`parts`). O(nodes + edges), besides compiling.
+//! A step of several nodes is as many launches: fusing is for passes over graphs. A graph that begins or ends in many places gets a
+//! kernel before all others and one behind them (`ends`), a very large one becomes several of the driver's, one after
+//! another (`parts`). O(nodes + edges), besides compiling.
 
 mod bases;
 mod control;
@@ -275,6 +276,10 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), InstantiateError> {
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
         let (mut after, mut behind) = (Dependencies::default(), Behind::default());
+        let has_ends = scope.place == Place::Outermost && self.split.is_none();
+        if has_ends {
+            self.begin_as_one(scope, reuse, order)?;
+        }
         for &id in order {
             after.clear();
             let graph = scope.graph;
@@ -319,6 +324,9 @@ impl<'a> Lowering<'a> {
                     scope.ends[id.index()] = ends;
                 }
             }
+        }
+        if has_ends {
+            self.end_as_one(scope, order)?;
         }
         // SAFETY: the nodes were added to this graph, which lives.
         Ok(unsafe { behind.add(scope.driver) }?)
