@@ -229,7 +229,7 @@ struct Lowering<'a> {
     allocated: Vec<BufferId>,
     /// What times the nodes of the outermost graph.
     split: Option<Split>,
-    /// What the nodes of this part were made with, if that is noted.
+    /// The nodes of this part, as long as they are noted and not added to the driver's graph.
     made: Option<Made>,
     /// How many parts are executables of earlier graphs.
     renewed: usize,
@@ -273,6 +273,7 @@ impl<'a> Lowering<'a> {
         let mut after = Dependencies::default();
         for &id in order {
             after.clear();
+            self.make_before(scope, id)?;
             // What is in another part is launched before this one.
             let here =
                 |from: NodeId| scope.parts.is_empty() || scope.parts[from.index()] == self.part;
@@ -378,7 +379,30 @@ impl<'a> Lowering<'a> {
         OpId(self.held.ops.len() as u32)
     }
 
-    /// What notes the nodes that are added to this graph of the driver's, if it is the outermost and that is noted.
+    /// Makes the nodes that were only noted so far if this one cannot be noted; nor are those after it.
+    fn make_before(&mut self, scope: &mut Scope<'_>, id: NodeId) -> Result<(), InstantiateError> {
+        if self.made.is_none() || scope.place != Place::Outermost {
+            return Ok(());
+        }
+        let is_plain = match &scope.graph.node(id).kind {
+            NodeKind::Kernel(kernel) => self.is_plain(scope, id, kernel)?,
+            NodeKind::Memcpy(_) | NodeKind::Memset(_) | NodeKind::Empty => true,
+            _ => false,
+        };
+        let Some(mut made) = self.made.take_if(|_| !is_plain) else { return Ok(()) };
+        // SAFETY: the graph lives, and what the nodes name is what the `Exec` will hold.
+        let nodes = unsafe { made.make(&self.target.devices[0], scope.driver) };
+        made.settle(nodes.map_err(|refused| scope.explain(self.part, refused))?);
+        for end in scope.ends_in(self.part).flat_map(|(_, ends)| ends) {
+            *end = made.now(*end);
+        }
+        for op in self.held.ops.iter_mut().filter(|op| op.part == self.part) {
+            op.node = made.now(op.node);
+        }
+        Ok(())
+    }
+
+    /// What notes the nodes for this graph of the driver's instead of adding them, if it is the outermost and they are noted.
     fn noted(&mut self, scope: &Scope<'_>, graph: CUgraph) -> Option<&mut Made> {
         let outermost = scope.place == Place::Outermost && graph == scope.driver;
         self.made.as_mut().filter(|_| outermost)
