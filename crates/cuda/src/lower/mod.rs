@@ -5,7 +5,8 @@
 //! leave no trace. A node becomes one node of the driver, or as many as it takes: a conditional has a kernel before it
 //! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
 //! A step of several nodes is as many launches: fusing is for passes over graphs. A very large graph becomes several of the
-//! driver's, one after another (`parts`). O(nodes + edges), besides compiling.
+//! driver's, one after another (`parts`). Nodes of the outermost graph are noted before they are made ([`made`](crate::made)):
+//! where an earlier graph's executable serves, they never are. O(nodes + edges), besides compiling.
 
 mod bases;
 mod control;
