@@ -70,6 +70,7 @@ struct phonograph_recovered {
     uint32_t cap;             /* nodes side by side: 0 for the captured order, 4294967295 for no cap */
     uint32_t ended;           /* 0: verified. Else as captured: 1: `seconds` were over, 2: `saved_bytes` were not enough, 3: */
     uint32_t unexplained;     /* the results of this node, in captured order, differ in another order */
+    uint32_t added;           /* kernels that do nothing: before nodes that come after nothing, behind those nothing comes after */
 };
 
 /*

@@ -64,6 +64,7 @@ class Recovered(ctypes.Structure):
         ("cap", ctypes.c_uint32),
         ("ended", ctypes.c_uint32),
         ("unexplained", ctypes.c_uint32),
+        ("added", ctypes.c_uint32),
     ]
 
     def __str__(self):
@@ -74,7 +75,7 @@ class Recovered(ctypes.Structure):
         return (
             f"{self.nodes} nodes, longest path {self.captured_depth} -> {self.recovered_depth} ({self.opaque} opaque, "
             f"{self.missed} orders found by verification, {self.workspace_users} runs with scratch of their own, "
-            f"{self.workspace_bytes >> 10} KiB, {self.runs} trials); {order}: "
+            f"{self.workspace_bytes >> 10} KiB, {self.runs} trials); {order}, {self.added} empty kernels added: "
             f"{self.captured_us:.0f} -> {self.recovered_us:.0f} us, equal on {self.inputs} inputs"
         )
 

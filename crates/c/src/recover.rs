@@ -9,7 +9,7 @@ use std::path::Path;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use phonograph::cuda::{Block, Device, Driver, Imported, Memory, Watch};
+use phonograph::cuda::{Block, Device, Driver, Ends, Imported, Memory, Watch};
 use phonograph::graph::{NodeId, to_json};
 use phonograph::plan::recover::Verdict;
 use phonograph::recover::{Known, Options, Report, SEED, Tried, recover};
@@ -93,6 +93,13 @@ pub struct PhonographRecovered {
     ended: u32,
     /// That node, by number in captured order; 0 if there is none.
     unexplained: u32,
+    /// Kernels that do nothing and that the graph has beside its own: one before nodes that come after nothing, one behind those
+    /// that nothing comes after.
+    added: u32,
+}
+
+fn added(ends: Ends) -> u32 {
+    u32::from(ends.beginning) + u32::from(ends.end)
 }
 
 /// Finds what the nodes of a graph read and write by running them one at a time and watching `blocks`, and puts the graph
@@ -234,7 +241,7 @@ pub unsafe extern "C" fn phonograph_release(workspaces: *mut c_void) {
 const _: () = {
     assert!(size_of::<PhonographBlock>() == 24);
     assert!(size_of::<PhonographLimits>() == 56);
-    assert!(size_of::<PhonographRecovered>() == 96);
+    assert!(size_of::<PhonographRecovered>() == 104);
 };
 
 /// # Safety
@@ -313,7 +320,7 @@ fn tell(report: &Report) {
     eprintln!("phonograph: as captured {:.1} us", report.captured_micros);
     eprintln!("phonograph: {} layouts searched, seed {SEED}", report.searched);
     for tried in &report.tried {
-        let Tried { cap, making, changes, edges, depth, micros, right } = tried;
+        let Tried { cap, making, changes, ends, edges, depth, micros, right } = tried;
         let cap = cap.map_or("no cap".to_owned(), |cap| format!("at most {cap}"));
         let right = match right {
             Some(true) => ", equal",
@@ -321,7 +328,8 @@ fn tell(report: &Report) {
             None => "",
         };
         eprintln!(
-            "phonograph: {micros:.1} us, {cap}, made {making}, {changes} changes: {edges} edges, longest path {depth}{right}"
+            "phonograph: {micros:.1} us, {cap}, made {making}, {changes} changes, {} kernels added: {edges} edges, longest path {depth}{right}",
+            added(*ends)
         );
     }
 }
@@ -350,5 +358,6 @@ fn summary(report: &Report) -> PhonographRecovered {
         cap: chosen.map_or(0, |tried| tried.cap.unwrap_or(u32::MAX)),
         ended,
         unexplained,
+        added: chosen.map_or(0, |tried| added(tried.ends)),
     }
 }

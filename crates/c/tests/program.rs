@@ -69,6 +69,6 @@ fn a_program_in_c_edits_graphs_and_reads_what_is_wrong() {
          recover nothing: 1, \"the graph, the blocks or the inputs are null\"\n\
          recover with scratch: 1, \"there is scratch memory, and nowhere to give a handle of the graph's own to\"\n\
          recover with what is not known: 1, \"4 says nothing about block 1\"\n\
-         sizes: 24 56 96\n"
+         sizes: 24 56 104\n"
     );
 }

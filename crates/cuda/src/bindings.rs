@@ -168,9 +168,9 @@ pub enum InstantiateError {
         /// The driver's verdict about the graph's structure, if it has one.
         verdict: String,
     },
-    /// The kernel that times of nodes are calibrated by cannot be loaded.
-    #[error("the kernel that times of nodes are calibrated by: {0}")]
-    Calibrate(ModuleError),
+    /// A kernel that the backend adds to a graph cannot be loaded.
+    #[error("a kernel that the backend adds: {0}")]
+    Own(ModuleError),
     /// The driver refused something else, such as memory.
     #[error(transparent)]
     Driver(#[from] DriverError),

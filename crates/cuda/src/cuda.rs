@@ -101,7 +101,7 @@ impl Cuda {
             driver: driver.version(),
             stream: Stream::new(first)?,
             devices,
-            kernels: Kernels { cache: KernelCache::of_user(), loaded: FxHashMap::default() },
+            kernels: Kernels::new(),
             blas: Blas::new(),
             spares: Arc::default(),
             owner: Arc::new(Owner),
@@ -322,9 +322,33 @@ pub enum CompileError {
 pub(crate) struct Kernels {
     cache: KernelCache,
     loaded: FxHashMap<(u32, String), Function>,
+    empty: Option<Function>,
 }
 
+/// Does nothing.
+const EMPTY: &str = ".version 7.0
+.target sm_75
+.address_size 64
+.visible .entry empty()
+{
+    ret;
+}
+";
+
 impl Kernels {
+    fn new() -> Self {
+        Self { cache: KernelCache::of_user(), loaded: FxHashMap::default(), empty: None }
+    }
+
+    /// A kernel without parameters that does nothing, on the first device. It needs no compiler.
+    pub fn empty(&mut self, first: &Device) -> Result<Function, ModuleError> {
+        if let Some(known) = &self.empty {
+            return Ok(known.clone());
+        }
+        let empty = Module::from_ptx(first, EMPTY)?.function("empty")?;
+        Ok(self.empty.insert(empty).clone())
+    }
+
     /// The function of a generated source on a device.
     pub fn function(
         &mut self,

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{
     CUgraphEdgeData, CUgraphExec, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams,
     CUgraphNodeType, CUresult, cuGraphLaunch,
 };
+use phonograph_graph::EdgeData;
 use phonograph_runtime::cpu::NodePath;
 
 use crate::bindings::InstantiateError;
@@ -30,6 +31,8 @@ pub(crate) struct Dependencies {
     data: Vec<CUgraphEdgeData>,
     /// Whether an edge is not a full one.
     has_data: bool,
+    /// Edges that the node is added without.
+    behind: Vec<(CUgraphNode, CUgraphEdgeData)>,
 }
 
 impl Dependencies {
@@ -38,11 +41,17 @@ impl Dependencies {
         self.nodes.clear();
         self.data.clear();
         self.has_data = false;
+        self.behind.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.behind.is_empty()
     }
 
     /// The nodes, each with the data of the edge from it.
     pub fn iter(&self) -> impl Iterator<Item = (CUgraphNode, CUgraphEdgeData)> + '_ {
-        self.nodes.iter().copied().zip(self.data.iter().copied())
+        let with_node = self.nodes.iter().copied().zip(self.data.iter().copied());
+        with_node.chain(self.behind.iter().copied())
     }
 
     /// Adds an edge that is not there yet.
@@ -52,6 +61,15 @@ impl Dependencies {
         self.has_data |= data != edge_data(0, 0, false);
     }
 
+    /// Adds an edge that is not there yet to a node of a graph that is made whole: one at launch order is for [`Behind`].
+    pub fn push_or_defer(&mut self, node: CUgraphNode, data: CUgraphEdgeData) {
+        if data.from_port == EdgeData::LAUNCH_ORDER.from_port {
+            self.behind.push((node, data));
+        } else {
+            self.push(node, data);
+        }
+    }
+
     /// Adds a full edge, unless it is there already: the driver refuses an edge that is given twice.
     pub fn push_full(&mut self, node: CUgraphNode) {
         let full = edge_data(0, 0, false);
@@ -59,6 +77,42 @@ impl Dependencies {
         if !known {
             self.push(node, full);
         }
+    }
+}
+
+/// A graph's edges at launch order, which are added behind all others.
+///
+/// Where one of them comes before a full edge of the graph, even between other nodes, a driver of version 580 starts kernels
+/// that do not wait for themselves before what full edges lead from is complete: in 266 of 595 random graphs on an H200 with the
+/// edges of each node after those of the one before, in none of them with these last.
+#[derive(Default)]
+pub(crate) struct Behind {
+    from: Vec<CUgraphNode>,
+    to: Vec<CUgraphNode>,
+    data: Vec<CUgraphEdgeData>,
+}
+
+impl Behind {
+    /// Takes over those that a node was added without.
+    pub fn take(&mut self, node: CUgraphNode, after: &Dependencies) {
+        for &(from, data) in &after.behind {
+            self.from.push(from);
+            self.to.push(node);
+            self.data.push(data);
+        }
+    }
+
+    /// Adds them.
+    ///
+    /// # Safety
+    /// The graph lives, and the nodes are its.
+    pub unsafe fn add(&self, graph: CUgraph) -> Result<(), DriverError> {
+        if self.from.is_empty() {
+            return Ok(());
+        }
+        let (from, to, data) = (self.from.as_ptr(), self.to.as_ptr(), self.data.as_ptr());
+        // SAFETY: the caller's promise; the lists are of the same length.
+        unsafe { call!(cuGraphAddDependencies_v2(graph, from, to, data, self.from.len())) }
     }
 }
 

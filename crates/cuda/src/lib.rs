@@ -73,9 +73,9 @@ pub use device::{Device, DeviceError};
 pub use error::{DriverError, Version};
 pub use exec::{Exec, ReplayError, SetNodeError};
 pub use foreign::{
-    Arranged, Block, CaptureError, CaptureMode, Captured, Diagnosis, Diversion, EditError, Edited,
-    ForeignExec, ImportError, Imported, Last, LaunchError, Parameter, ReadOnly, Saved, Unjoined,
-    Watch, WatchError,
+    Arranged, Arrangement, Block, CaptureError, CaptureMode, Captured, Diagnosis, Diversion,
+    EditError, Edited, Ends, ForeignExec, ImportError, Imported, Last, LaunchError, Parameter,
+    ReadOnly, Saved, Unjoined, Watch, WatchError,
 };
 pub use loader::{Driver, Feature, LoadError, OLDEST_DRIVER, TESTED_DRIVER, find_library};
 pub use lower::ProductBy;

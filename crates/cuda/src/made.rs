@@ -15,7 +15,9 @@ use rustc_hash::FxHasher;
 
 use crate::device::Device;
 use crate::error::{DriverError, call};
-use crate::graph::{Dependencies, Executable, Refused, add_kernel, add_node, params_of};
+use crate::graph::{
+    Behind, Dependencies, Executable, Graph, Refused, add_kernel, add_node, params_of,
+};
 use crate::launch::{Launch, Params, Pointers};
 use crate::memory::AllocationKey;
 use crate::transfer::Transfer;
@@ -158,7 +160,7 @@ impl Made {
         self.handles.get(Nth::of(stand_in).0 as usize).copied().unwrap_or(stand_in)
     }
 
-    /// Makes the nodes in a graph that has none, and gives them.
+    /// Makes the nodes in a graph that has none, and gives them, with their edges that are still to be added.
     ///
     /// # Errors
     /// What the driver refuses, of a node by its stand-in.
@@ -169,15 +171,16 @@ impl Made {
         &self,
         device: &Device,
         graph: CUgraph,
-    ) -> Result<Vec<CUgraphNode>, Refused> {
+    ) -> Result<(Vec<CUgraphNode>, Behind), Refused> {
         let _current = device.enter().map_err(Refused::of_graph)?;
         let mut made: Vec<CUgraphNode> = Vec::with_capacity(self.nodes.len());
-        let (mut after, mut pointers, mut start) = (Dependencies::default(), Pointers::new(), 0);
+        let (mut after, mut behind) = (Dependencies::default(), Behind::default());
+        let (mut pointers, mut start) = (Pointers::new(), 0);
         let mut elsewhere = self.elsewhere.iter().peekable();
         for (nth, node) in (0..).map(Nth).zip(&self.nodes) {
             after.clear();
             for &(from, data) in &self.after[start as usize..node.after as usize] {
-                after.push(made[from.0 as usize], data);
+                after.push_or_defer(made[from.0 as usize], data);
             }
             start = node.after;
             let device = elsewhere.next_if(|(of, _)| *of == nth).map(|(_, device)| device.enter());
@@ -201,9 +204,27 @@ impl Made {
                 }
             };
             drop(device);
-            made.push(added.map_err(|error| Refused::of_node(error, nth.stand_in()))?);
+            let added = added.map_err(|error| Refused::of_node(error, nth.stand_in()))?;
+            behind.take(added, &after);
+            made.push(added);
         }
-        Ok(made)
+        Ok((made, behind))
+    }
+
+    /// Makes the whole graph: the nodes in one that has none, and all their edges.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make).
+    ///
+    /// # Safety
+    /// As for [`make`](Self::make).
+    pub unsafe fn make_whole(&self, graph: &Graph) -> Result<Vec<CUgraphNode>, Refused> {
+        // SAFETY: the caller's promise; the nodes that the edges are between were added to this graph.
+        unsafe {
+            let (nodes, behind) = self.make(graph.device(), graph.handle())?;
+            behind.add(graph.handle()).map_err(Refused::of_graph)?;
+            Ok(nodes)
+        }
     }
 
     /// These are the driver's nodes, in order.

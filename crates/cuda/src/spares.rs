@@ -52,7 +52,7 @@ impl Origin {
         if let (true, None, Some(made)) = (self.is_renewed, &self.own, &self.made) {
             let own = Graph::new(self.graph.device())?;
             // SAFETY: the nodes name what those of the executable name, which lives as long as this and longer.
-            unsafe { made.make(own.device(), own.handle()) }.map_err(|refused| refused.error)?;
+            unsafe { made.make_whole(&own) }.map_err(|refused| refused.error)?;
             self.own = Some(own);
         }
         Ok(self.own.as_ref().unwrap_or(&self.graph))

@@ -28,6 +28,7 @@ pub(crate) const DRIVER: &[&str] = &[
     "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGraphAddDependencies_v2",
     "cuGraphAddKernelNode_v2",
     "cuGraphAddNode_v2",
     "cuGraphChildGraphNodeGetGraph",

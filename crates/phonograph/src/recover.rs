@@ -4,9 +4,10 @@
 //! driver's graph in a faster order, or as it was, with a [`Report`].
 //!
 //! What each node reads and writes is found by watching memory ([`plan::recover`](crate::plan::recover), which says what
-//! is assumed). The order that this asks for is tried as it is and on fewer streams, since too many branches lose, and with
-//! nodes made in several orders; from the fastest of these, small changes are searched, each by measurement. The fastest that
-//! gives the captured order's bytes on fresh inputs is kept, the captured order if none is faster.
+//! is assumed). The order that this asks for is tried as it is and on fewer streams, since too many branches lose, with
+//! nodes made in several orders, and with an empty kernel before all or behind all; from the fastest of these, small changes
+//! are searched, each by measurement. The fastest that gives the captured order's bytes on fresh inputs is kept, the captured
+//! order if none is faster.
 
 mod choose;
 mod layout;
@@ -17,7 +18,9 @@ use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::time::Duration;
 
-use phonograph_cuda::{Diversion, DriverError, Memory, Saved, Watch, WatchError};
+use phonograph_cuda::{
+    Arrangement, Diversion, DriverError, Ends, Memory, Saved, Watch, WatchError,
+};
 use phonograph_graph::{ComputeGraph, GraphError, NodeId};
 use phonograph_plan::PlanError;
 use phonograph_plan::recover::{BlockId, Change, Diverted, Limits, Progress, Recovered, Subject};
@@ -106,6 +109,8 @@ pub struct Tried {
     pub making: Making,
     /// How many changes the search has made to it.
     pub changes: u32,
+    /// Kernels that do nothing, before and behind all others.
+    pub ends: Ends,
     /// Edges.
     pub edges: usize,
     /// Nodes on the longest path.
@@ -164,11 +169,11 @@ pub fn recover(
     if let Some(&node) = options.excluded.iter().find(|node| node.index() >= order.len()) {
         return Err(RecoverError::Excluded { node, nodes: order.len() });
     }
-    let captured: Edges =
-        watch.imported().graph().edges().map(|edge| (edge.from, edge.to)).collect();
+    let edges = watch.imported().graph().edges().collect();
+    let captured = Arrangement { nodes: order.clone(), edges, ends: Ends::default() };
     let captured_depth = depth(watch.imported().graph());
     // Before nodes are diverted.
-    let before = watch.arrange(&order, &captured)?;
+    let before = watch.arrange(&captured)?;
     let mut known = options.blocks.clone();
     known.resize(watch.blocks().len(), Known::default());
     let named = order
@@ -198,8 +203,8 @@ pub fn recover(
     let best = found?;
     restored?;
     bench.watch.wait()?;
-    if let Some((at, nodes, edges)) = best {
-        bench.watch.apply(&nodes, &edges)?;
+    if let Some((at, order)) = best {
+        bench.watch.apply(&order)?;
         report.chosen = Some(at);
         let own = report.recovered.private.iter().map(|private| private.instead.own.0 as usize);
         report.workspaces = own.filter_map(|block| bench.watch.spare_memory(block)).collect();
@@ -342,8 +347,6 @@ impl Subject for Watched<'_> {
         Ok(self.watch.divert(self.order[node.index()], &diversions)?)
     }
 }
-
-type Edges = Vec<(NodeId, NodeId)>;
 
 impl Watched<'_> {
     fn all(&self) -> Vec<BlockId> {

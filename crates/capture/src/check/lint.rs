@@ -12,7 +12,9 @@
 //! | W8 | a capture that is never ended, or that goes with its stream |
 //! | W9 | a node in the body of a conditional that no body can hold, before anything instantiates it |
 //! | W10 | work on a stream that takes no part in a capture, by the thread that captures: it runs now and is left out of the graph |
+//! | W11 | a full edge added to a graph behind one at launch order, which a driver may then not keep |
 
+mod edges;
 mod memory;
 
 use std::collections::BTreeSet;
@@ -48,6 +50,7 @@ pub(super) struct Lint<'a> {
     bodies: FxHashSet<CallIndex>,
     /// Events whose last record was refused.
     refused: FxHashMap<EventId, CallIndex>,
+    launch_order: FxHashMap<GraphId, edges::LaunchOrder>,
 }
 
 struct OpenCapture {
@@ -104,6 +107,7 @@ impl<'a> Lint<'a> {
             outside: Vec::new(),
             bodies: FxHashSet::default(),
             refused: FxHashMap::default(),
+            launch_order: FxHashMap::default(),
         }
     }
 
@@ -163,6 +167,7 @@ impl<'a> Lint<'a> {
                 self.allocate(at, call)
             }
             Function::GraphLaunch => self.launch(at, call),
+            Function::GraphAddDependencies => self.edge(at, call),
             _ => {}
         }
     }

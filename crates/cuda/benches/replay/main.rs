@@ -11,6 +11,7 @@
 //! - *elementwise*: eight operations as one kernel, by hand, and one by one.
 //! - *library*: matrix products by cuBLAS and by generated kernels; sums of everything.
 //! - *pool*: two instances on two streams.
+//! - *wide*: many kernels side by side, ours and the driver's of the same nodes and edges.
 
 mod build;
 mod elementwise;
@@ -20,6 +21,7 @@ mod pool;
 mod raw;
 mod slots;
 mod weak;
+mod wide;
 
 use phonograph_cuda::Cuda;
 
@@ -60,6 +62,10 @@ fn main() -> Outcome {
     }
     if is_wanted("launch") {
         launch::table(&mut cuda, &empty)?;
+    }
+    // Last: the driver keeps the streams that it takes for such graphs.
+    if is_wanted("wide") {
+        wide::table(&mut cuda, &empty)?;
     }
     Ok(())
 }

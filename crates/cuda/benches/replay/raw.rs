@@ -127,6 +127,30 @@ impl Raw {
         Self::ready(device, graph, stream, start)
     }
 
+    /// The kernel for each node of a shape, which has of each node those before it.
+    pub fn of(device: &Device, empty: &Function, stream: &Stream, shape: &[Vec<usize>]) -> Self {
+        let start = Instant::now();
+        let mut graph = ptr::null_mut();
+        let mut nodes: Vec<CUgraphNode> = Vec::with_capacity(shape.len());
+        // SAFETY: the device keeps its context; the nodes before are of the graph, and the function lives and has no parameters.
+        unsafe {
+            expect(sys::cuCtxSetCurrent(device.context()));
+            expect(sys::cuGraphCreate(&mut graph, 0));
+            let mut params: CUDA_KERNEL_NODE_PARAMS = std::mem::zeroed();
+            params.func = empty.handle();
+            (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
+            (params.blockDimX, params.blockDimY, params.blockDimZ) = (32, 1, 1);
+            for from in shape {
+                let from: Vec<CUgraphNode> = from.iter().map(|&from| nodes[from]).collect();
+                let mut node = ptr::null_mut();
+                let (first, count) = (from.as_ptr(), from.len());
+                expect(sys::cuGraphAddKernelNode_v2(&mut node, graph, first, count, &params));
+                nodes.push(node);
+            }
+        }
+        Self::ready(device, graph, stream, start)
+    }
+
     fn ready(device: &Device, graph: CUgraph, stream: &Stream, start: Instant) -> Self {
         let mut exec = ptr::null_mut();
         let mut times = [start.elapsed(); 3];

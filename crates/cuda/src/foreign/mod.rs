@@ -49,7 +49,7 @@ pub use divert::Diversion;
 pub use edit::{EditError, Edited};
 pub use exec::{Captured, ForeignExec, LaunchError};
 pub use parameters::Parameter;
-pub use watch::{Arranged, Block, Last, Saved, Watch, WatchError};
+pub use watch::{Arranged, Arrangement, Block, Ends, Last, Saved, Watch, WatchError};
 pub use window::{CaptureError, CaptureMode, Diagnosis, Unjoined};
 
 /// Why a graph of the driver cannot be read.

@@ -21,7 +21,7 @@ use super::read::{Read, read};
 use super::{ImportError, Imported};
 use crate::device::{Device, zeroed};
 use crate::error::{DriverError, call};
-use crate::graph::{Dependencies, Graph, add_child, add_node, child_of, params_of};
+use crate::graph::{Behind, Dependencies, Graph, add_child, add_node, child_of, params_of};
 use crate::transfer::{Transfer, zeroed_copy};
 
 impl Imported {
@@ -78,15 +78,20 @@ pub(super) unsafe fn copy(
     device: &Device,
 ) -> Result<(), EditError> {
     let mut made: Vec<CUgraphNode> = vec![ptr::null_mut(); source.nodes.len()];
+    let mut behind = Behind::default();
     for &id in reduced.topological_order() {
         let mut after = Dependencies::default();
         for edge in reduced.incoming(id) {
-            after.push(made[edge.from.index()], source.data_of(&edge));
+            after.push_or_defer(made[edge.from.index()], source.data_of(&edge));
         }
         // SAFETY: the caller's promise.
-        made[id.index()] =
+        let node =
             unsafe { copy_node(source, id, &reduced.node(id).kind, &after, into, device, &[]) }?;
+        behind.take(node, &after);
+        made[id.index()] = node;
     }
+    // SAFETY: the caller's promise; the nodes were just added.
+    unsafe { behind.add(into) }.map_err(ImportError::from)?;
     Ok(())
 }
 

@@ -31,7 +31,7 @@ use crate::memory::{Memory, Owner};
 use crate::module::{Function, Module, ModuleError};
 use crate::stream::Stream;
 
-pub use arrange::Arranged;
+pub use arrange::{Arranged, Arrangement, Ends};
 pub use bytes::Saved;
 use bytes::{MARKS, PTX, ROW_BYTES, ROWS};
 pub use last::Last;
@@ -115,6 +115,7 @@ pub struct Watch {
     owner: Arc<Owner>,
     transfer: Function,
     differ: Function,
+    empty: Function,
     /// Rows of a transfer or comparison, then marks.
     table: Memory,
 }
@@ -150,7 +151,9 @@ impl Watch {
             nodes.push(unsafe { single(&imported, id, device, &[]) }?);
         }
         let module = Module::from_ptx(device, PTX)?;
-        let (transfer, differ) = (module.function("transfer")?, module.function("differ")?);
+        let [transfer, differ, empty] =
+            ["transfer", "differ", "empty"].map(|name| module.function(name));
+        let (transfer, differ, empty) = (transfer?, differ?, empty?);
         let owner = Arc::new(Owner);
         let table = ROWS as u64 * ROW_BYTES + MARKS as u64 * 8;
         let table = Memory::on_device(&owner, device, table)?;
@@ -170,6 +173,7 @@ impl Watch {
             owner,
             transfer,
             differ,
+            empty,
             table,
         })
     }
@@ -318,7 +322,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         if self.lost.is_lost() {
             forget((take(&mut self.nodes), take(&mut self.spares), self.table.clone()));
-            forget((self.transfer.clone(), self.differ.clone()));
+            forget((self.transfer.clone(), self.differ.clone(), self.empty.clone()));
             forget((self.stream.clone(), self.device.clone()));
         }
     }

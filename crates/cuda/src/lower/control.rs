@@ -18,6 +18,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Lowering;
 use super::bases::Base;
+use super::ends::Beginnings;
 use super::scope::{Place, Scope};
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
@@ -321,6 +322,8 @@ impl Lowering<'_> {
             slots: slots.map(|slot| around.slots[slot.index()]).collect(),
             ends: vec![SmallVec::new(); graph.node_count()],
             parts: Vec::new(),
+            is_followed: vec![false; graph.node_count()],
+            beginnings: Beginnings::default(),
         };
         // Recursive over nesting, which graphs bound.
         self.graph(&mut scope)?;

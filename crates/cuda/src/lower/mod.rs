@@ -10,6 +10,7 @@
 
 mod bases;
 mod control;
+mod ends;
 mod foreign;
 mod kernel;
 mod parts;
@@ -44,7 +45,7 @@ use crate::device::Device;
 use crate::error::Version;
 use crate::exec::{Exec, Faults};
 use crate::front::{Front, PartId};
-use crate::graph::{Dependencies, edge_data};
+use crate::graph::{Behind, Dependencies, edge_data};
 use crate::host_call::HostCall;
 use crate::made::Made;
 use crate::memory::{Memory, Owner};
@@ -55,6 +56,7 @@ use crate::slots::{Op, OpId, PointerSlot, ScalarSlot, Work};
 use crate::spares::Spares;
 use crate::stream::{Event, Stream};
 
+use ends::Beginnings;
 pub(crate) use product::Blas;
 pub use product::ProductBy;
 use scope::{Place, Scope};
@@ -121,6 +123,8 @@ pub(crate) fn instantiate_checked(
         slots,
         ends: vec![SmallVec::new(); graph.node_count()],
         parts: Vec::new(),
+        is_followed: vec![false; graph.node_count()],
+        beginnings: Beginnings::default(),
     };
     lowering.room_for_words(graph)?;
     let (origins, mut executables) = lowering.outermost(&mut scope, how)?;
@@ -271,14 +275,17 @@ impl<'a> Lowering<'a> {
         order: &[NodeId],
     ) -> Result<(), InstantiateError> {
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
-        let mut after = Dependencies::default();
+        let (mut after, mut behind) = (Dependencies::default(), Behind::default());
         for &id in order {
             after.clear();
-            self.make_before(scope, id)?;
-            // What is in another part is launched before this one.
-            let here =
-                |from: NodeId| scope.parts.is_empty() || scope.parts[from.index()] == self.part;
-            for edge in scope.graph.incoming(id).filter(|edge| here(edge.from)) {
+            if let Some(of_those_before) = self.make_before(scope, id)? {
+                behind = of_those_before;
+            }
+            let graph = scope.graph;
+            for edge in graph.incoming(id) {
+                if !self.is_here(scope, edge.from) {
+                    continue;
+                }
                 let programmatic = edge.data.kind == EdgeKind::Programmatic;
                 if programmatic && self.target.devices.iter().any(|d| d.capability() < (9, 0)) {
                     let reason =
@@ -286,14 +293,31 @@ impl<'a> Lowering<'a> {
                     return Err(scope.unsupported(id, reason));
                 }
                 let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
-                scope.ends[edge.from.index()].iter().for_each(|&end| after.push(end, data));
+                scope.is_followed[edge.from.index()] = true;
+                scope.ends[edge.from.index()]
+                    .iter()
+                    .for_each(|&end| after.push_or_defer(end, data));
             }
-            for from in reuse.get(&id).into_iter().flatten().filter(|from| here(**from)) {
+            for &from in reuse.get(&id).into_iter().flatten() {
+                if !self.is_here(scope, from) {
+                    continue;
+                }
+                scope.is_followed[from.index()] = true;
                 scope.ends[from.index()].iter().for_each(|&end| after.push_full(end));
+            }
+            if after.is_empty() {
+                scope.beginnings.next().into_iter().for_each(|first| after.push_full(first));
             }
             let outermost = scope.place == Place::Outermost;
             match self.split.as_ref().filter(|_| outermost) {
-                None => scope.ends[id.index()] = self.node(scope, id, &after)?,
+                None => {
+                    let ends = self.node(scope, id, &after)?;
+                    // A kernel is one node of the driver. One that is noted is noted with all its edges.
+                    if self.noted(scope, scope.driver).is_none() {
+                        ends.iter().take(1).for_each(|&node| behind.take(node, &after));
+                    }
+                    scope.ends[id.index()] = ends;
+                }
                 Some(split) => {
                     // One after another is an order that keeps every other.
                     let ends = self.node(scope, id, &split.after())?;
@@ -302,7 +326,13 @@ impl<'a> Lowering<'a> {
                 }
             }
         }
-        Ok(())
+        // SAFETY: the nodes were added to this graph, which lives.
+        Ok(unsafe { behind.add(scope.driver) }?)
+    }
+
+    /// Whether a node is in the part that nodes are added to. What is in another is launched before it.
+    fn is_here(&self, scope: &Scope<'_>, id: NodeId) -> bool {
+        scope.parts.is_empty() || scope.parts[id.index()] == self.part
     }
 
     /// Records an event after a node.
@@ -380,27 +410,33 @@ impl<'a> Lowering<'a> {
         OpId(self.held.ops.len() as u32)
     }
 
-    /// Makes the nodes that were only noted so far if this one cannot be noted; nor are those after it.
-    fn make_before(&mut self, scope: &mut Scope<'_>, id: NodeId) -> Result<(), InstantiateError> {
+    /// Makes the nodes that were only noted so far if this one cannot be noted, nor then those after it; gives their edges that
+    /// have to come behind all others.
+    fn make_before(
+        &mut self,
+        scope: &mut Scope<'_>,
+        id: NodeId,
+    ) -> Result<Option<Behind>, InstantiateError> {
         if self.made.is_none() || scope.place != Place::Outermost {
-            return Ok(());
+            return Ok(None);
         }
         let is_plain = match &scope.graph.node(id).kind {
             NodeKind::Kernel(kernel) => self.is_plain(scope, id, kernel)?,
             NodeKind::Memcpy(_) | NodeKind::Memset(_) | NodeKind::Empty => true,
             _ => false,
         };
-        let Some(mut made) = self.made.take_if(|_| !is_plain) else { return Ok(()) };
+        let Some(mut made) = self.made.take_if(|_| !is_plain) else { return Ok(None) };
         // SAFETY: the graph lives, and what the nodes name is what the `Exec` will hold.
         let nodes = unsafe { made.make(&self.target.devices[0], scope.driver) };
-        made.settle(nodes.map_err(|refused| scope.explain(self.part, refused))?);
+        let (nodes, behind) = nodes.map_err(|refused| scope.explain(self.part, refused))?;
+        made.settle(nodes);
         for end in scope.ends_in(self.part).flat_map(|(_, ends)| ends) {
             *end = made.now(*end);
         }
         for op in self.held.ops.iter_mut().filter(|op| op.part == self.part) {
             op.node = made.now(op.node);
         }
-        Ok(())
+        Ok(Some(behind))
     }
 
     /// What notes the nodes for this graph of the driver's instead of adding them, if it is the outermost and they are noted.

@@ -146,7 +146,10 @@ impl Lowering<'_> {
         if !scope.parts.is_empty() {
             nodes.iter().for_each(|node| scope.parts[node.index()] = id);
         }
-        self.nodes(scope, reuse, nodes)?;
+        match how.timed {
+            true => self.nodes(scope, reuse, nodes)?,
+            false => self.between_ends(scope, reuse, nodes)?,
+        }
         let mut flags = 0;
         if std::mem::take(&mut self.held.has_priorities) {
             flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
@@ -166,8 +169,7 @@ fn executable(part: Part, upload: Option<&Stream>, spares: &Spares) -> Ready {
         Some((executable, earlier)) => (Ok(executable), Origin::renewed(earlier, made)),
         None => {
             // SAFETY: the graph lives, and what the nodes name is what the `Exec` will hold.
-            let nodes =
-                made.as_ref().map(|made| unsafe { made.make(graph.device(), graph.handle()) });
+            let nodes = made.as_ref().map(|made| unsafe { made.make_whole(&graph) });
             let nodes = nodes.transpose().map(|nodes| {
                 made.iter_mut().zip(nodes).for_each(|(made, nodes)| made.settle(nodes));
             });

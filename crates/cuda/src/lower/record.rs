@@ -13,6 +13,7 @@ use phonograph_runtime::refused::{NodePath, can_be_disabled, check_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::ends::Beginnings;
 use super::scope::{Place, Scope};
 use super::{Held, Lowering, Target};
 use crate::adopted::Adopted;
@@ -91,6 +92,8 @@ impl Recorded {
                 slots: slots.to_vec(),
                 ends: vec![SmallVec::new(); graph.node_count()],
                 parts: Vec::new(),
+                is_followed: vec![false; graph.node_count()],
+                beginnings: Beginnings::default(),
             };
             lowering.node(&mut scope, node, after)
         });

@@ -6,6 +6,7 @@ use phonograph_runtime::cpu::NodePath;
 use smallvec::SmallVec;
 
 use super::bases::Base;
+use super::ends::Beginnings;
 use crate::bindings::InstantiateError;
 use crate::error::DriverError;
 use crate::front::PartId;
@@ -35,6 +36,10 @@ pub(super) struct Scope<'g> {
     pub ends: Vec<SmallVec<[CUgraphNode; 1]>>,
     /// Of each node, the part that it is in; empty if there is only one.
     pub parts: Vec<PartId>,
+    /// Of each node, whether one of the same part that was lowered comes after it.
+    pub is_followed: Vec<bool>,
+    /// What nodes come after that come after nothing else.
+    pub beginnings: Beginnings,
 }
 
 impl Scope<'_> {

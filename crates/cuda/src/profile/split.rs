@@ -67,7 +67,7 @@ impl Split {
     /// Begins a graph of the driver: adds the calibrating nodes.
     pub fn begin(device: &Device, graph: CUgraph) -> Result<Self, InstantiateError> {
         let known = Module::from_ptx(device, KNOWN).and_then(|module| module.function("known"));
-        let known = known.map_err(InstantiateError::Calibrate)?;
+        let known = known.map_err(InstantiateError::Own)?;
         let (device, last) = (device.clone(), SmallVec::new());
         let (events, nodes, replays) = (Vec::new(), Vec::new(), Vec::new());
         let mut split = Self { device, known, events, nodes, last, issued: false, replays };

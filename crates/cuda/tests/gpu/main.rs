@@ -16,6 +16,7 @@ mod kernels;
 mod nodes;
 #[path = "../../../runtime/tests/graphs/operations.rs"]
 mod operations;
+mod order;
 mod parts;
 mod profile;
 mod record;
@@ -28,3 +29,4 @@ mod samples;
 mod shared_case;
 mod slots;
 mod watch;
+mod wide;

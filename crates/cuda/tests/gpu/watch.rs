@@ -1,8 +1,10 @@
 //! Foreign graphs run node by node, watched, put into another order.
 
 use cudarc::driver::sys;
-use phonograph_cuda::{Block, CaptureMode, Diversion, Imported, Watch, WatchError};
-use phonograph_graph::NodeId;
+use phonograph_cuda::{
+    Arrangement, Block, CaptureMode, Diversion, Ends, Imported, Watch, WatchError,
+};
+use phonograph_graph::{Edge, NodeId};
 
 use crate::case::{cuda, expect};
 use crate::foreign::{launch, ready};
@@ -101,33 +103,47 @@ fn nodes_run_alone_and_the_order_that_was_found_replaces_the_captured_one() {
     assert!(watch.divert(NodeId(0), &[]).unwrap());
 
     let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
-    let chain: Vec<(NodeId, NodeId)> = (0..3).map(|n| (NodeId(n), NodeId(n + 1))).collect();
-    let apart = vec![(NodeId(0), NodeId(2)), (NodeId(1), NodeId(3))];
+    let full = |from, to| Edge::full(NodeId(from), NodeId(to));
+    let chain = vec![full(0, 1), full(1, 2), full(2, 3)];
+    let apart = vec![full(0, 2), full(1, 3)];
     let mut results = Vec::new();
-    for edges in [&chain, &apart] {
-        let mut arranged = watch.arrange(&nodes, edges).unwrap();
+    let order = |nodes: &[NodeId], edges: &[Edge], ends| Arrangement {
+        nodes: nodes.to_vec(),
+        edges: edges.to_vec(),
+        ends,
+    };
+    let (none, both) = (Ends::default(), Ends { beginning: true, end: true });
+    for (edges, ends) in [(&chain, none), (&apart, none), (&apart, both)] {
+        let mut arranged = watch.arrange(&order(&nodes, edges, ends)).unwrap();
         watch.replay(&mut arranged).unwrap();
         results.push(watch.save(&[0, 1]).unwrap());
         watch.restore(&begin).unwrap();
     }
     watch.restore(&[(0, &results[0][0]), (1, &results[0][1])]).unwrap();
-    assert!(watch.changed(&[(0, &results[1][0]), (1, &results[1][1])]).unwrap().is_empty());
+    for result in &results[1..] {
+        assert!(watch.changed(&[(0, &result[0]), (1, &result[1])]).unwrap().is_empty());
+    }
     let changed = watch.changed(&begin[1..]).unwrap();
     assert!(matches!(changed[..], [(0, _)]), "by its place in the list: {changed:?}");
-    let circle = [(NodeId(0), NodeId(1)), (NodeId(1), NodeId(0))];
-    let strange = [(NodeId(0), NodeId(4))];
+    let circle = [full(0, 1), full(1, 0)];
+    let strange = [full(0, 4)];
     for (nodes, edges) in
         [(&nodes[..], &circle[..]), (&nodes, &strange), (&nodes[..3], &[]), (&[NodeId(0); 4], &[])]
     {
-        assert!(matches!(watch.apply(nodes, edges), Err(WatchError::Edit(_))));
+        let refused = watch.apply(&order(nodes, edges, both));
+        assert!(matches!(refused, Err(WatchError::Edit(_))));
     }
     assert_eq!(watch.imported().graph().edge_count(), 3, "a refusal changes nothing");
     assert_eq!(import().graph().node_count(), 4);
-    let order = [1, 3, 0, 2].map(NodeId);
-    watch.apply(&order, &apart).unwrap();
+    watch.apply(&order(&[1, 3, 0, 2].map(NodeId), &apart, none)).unwrap();
     let graph = watch.imported().graph();
     let edges: Vec<_> = graph.edges().map(|edge| (edge.from, edge.to)).collect();
     assert_eq!(edges, [(NodeId(0), NodeId(1)), (NodeId(2), NodeId(3))], "made in that order");
     assert_eq!(import().graph().edge_count(), 2, "the driver's graph itself is changed");
     watch.run(NodeId(0)).unwrap();
+    watch.apply(&order(&nodes, &[full(0, 1), full(2, 3)], both)).unwrap();
+    let graph = watch.imported().graph();
+    assert_eq!((graph.node_count(), graph.edge_count()), (6, 6), "between two kernels more");
+    (0..6).for_each(|node| watch.run(NodeId(node)).unwrap());
+    watch.wait().unwrap();
 }

@@ -9,20 +9,19 @@
 use std::cmp::Ordering;
 use std::time::Instant;
 
-use phonograph_cuda::Arranged;
-use phonograph_graph::{ComputeGraph, NodeId};
+use phonograph_cuda::{Arranged, Arrangement};
+use phonograph_graph::{ComputeGraph, Edge, NodeId};
 use phonograph_plan::recover::{BlockId, Recovered, Subject, Verdict};
 
 use super::layout::{Capped, Layout, Making, depth, edges};
 use super::search::{Answer, Neighbourhood, SEED};
-use super::{Edges, Options, RecoverError, Report, Tried, Watched};
+use super::{Options, RecoverError, Report, Tried, Watched};
 
 /// A layout that can be launched.
 struct Candidate {
     tried: Tried,
     layout: Layout,
-    nodes: Vec<NodeId>,
-    edges: Edges,
+    order: Arrangement,
     arranged: Arranged,
 }
 
@@ -33,13 +32,18 @@ impl Watched<'_> {
         mut before: Arranged,
         options: &Options,
         report: &mut Report,
-    ) -> Result<Option<(usize, Vec<NodeId>, Edges)>, RecoverError> {
+    ) -> Result<Option<(usize, Arrangement)>, RecoverError> {
         let mut candidates = match report.recovered.verdict {
             Verdict::Verified { .. } => self.candidates(options, &report.recovered)?,
             _ => Vec::new(),
         };
-        report.captured_micros = self.time(&mut before, &mut candidates, ROUNDS)?;
+        // A glance spares most of them the rest.
+        report.captured_micros = self.time(&mut before, &mut candidates, GLANCES)?;
         candidates.sort_by(fastest_first);
+        let least = candidates.first().map_or(0.0, |fastest| fastest.tried.micros);
+        let near = candidates.partition_point(|next| next.tried.micros <= least * HOPEFUL);
+        report.captured_micros = self.time(&mut before, &mut candidates[..near], ROUNDS)?;
+        candidates[..near].sort_by(fastest_first);
         let neighbourhood = Neighbourhood::new(&report.recovered.graph);
         let mut found = Vec::new();
         for start in starts(&candidates) {
@@ -52,8 +56,8 @@ impl Watched<'_> {
         for finalists in [FINALISTS, LAST] {
             let finalists = candidates.len().min(finalists);
             let finalists = &mut candidates[..finalists];
-            for Candidate { nodes, edges, arranged, .. } in finalists.iter_mut() {
-                *arranged = self.watch.arrange(nodes, edges)?;
+            for Candidate { order, arranged, .. } in finalists.iter_mut() {
+                *arranged = self.watch.arrange(order)?;
             }
             report.captured_micros = self.time(&mut before, finalists, FINAL_ROUNDS)?;
             finalists.sort_by(fastest_first);
@@ -71,10 +75,7 @@ impl Watched<'_> {
                 break;
             }
         }
-        let best = best.map(|at| {
-            let Candidate { nodes, edges, .. } = &candidates[at];
-            (at, nodes.clone(), edges.clone())
-        });
+        let best = best.map(|at| (at, candidates[at].order.clone()));
         report.tried = candidates.into_iter().map(|candidate| candidate.tried).collect();
         Ok(best)
     }
@@ -148,12 +149,11 @@ impl Watched<'_> {
         let mut candidates: Vec<Candidate> = Vec::new();
         for cap in [None].into_iter().chain(options.caps.iter().copied().map(Some)) {
             let capped = Capped::new(&recovered.graph, cap, &costs)?;
-            for making in Making::ALL {
-                let layout = capped.layout(making);
+            for (ends, making) in capped.ends().flat_map(|e| Making::ALL.map(|making| (e, making)))
+            {
+                let layout = capped.layout(making, ends);
                 let next = self.candidate(&recovered.graph, layout, cap, making)?;
-                let same =
-                    |known: &Candidate| (&known.nodes, &known.edges) == (&next.nodes, &next.edges);
-                if !candidates.iter().any(same) {
+                if !candidates.iter().any(|known| known.order == next.order) {
                     candidates.push(next);
                 }
             }
@@ -170,14 +170,17 @@ impl Watched<'_> {
     ) -> Result<Candidate, RecoverError> {
         let order = layout.order(flow)?;
         let captured = |node: NodeId| self.order[node.index()];
-        let edges: Edges =
-            edges(&order).into_iter().map(|(from, to)| (captured(from), captured(to))).collect();
+        let edges: Vec<Edge> = edges(&order)
+            .into_iter()
+            .map(|(from, to)| Edge::full(captured(from), captured(to)))
+            .collect();
+        let (count, depth, ends) = (edges.len(), depth(&order), layout.ends);
         let nodes: Vec<NodeId> = layout.made.iter().copied().map(captured).collect();
-        let arranged = self.watch.arrange(&nodes, &edges)?;
-        let (count, depth) = (edges.len(), depth(&order));
+        let order = Arrangement { nodes, edges, ends };
+        let arranged = self.watch.arrange(&order)?;
         let (changes, micros, right) = (0, 0.0, None);
-        let tried = Tried { cap, making, changes, edges: count, depth, micros, right };
-        Ok(Candidate { tried, layout, nodes, edges, arranged })
+        let tried = Tried { cap, making, changes, ends, edges: count, depth, micros, right };
+        Ok(Candidate { tried, layout, order, arranged })
     }
 
     /// Microseconds of a replay.
@@ -256,11 +259,12 @@ impl Watched<'_> {
 
 /// Replays, node by node, in which nodes are timed.
 const COSTS: usize = 5;
-/// Replays of each planned layout that are timed, in turns.
+/// Replays of each planned layout that are timed, in turns, if it takes at most so much of the fastest one's time at a glance.
 const ROUNDS: usize = 15;
+const HOPEFUL: f64 = 1.1;
 /// Layouts that are searched from, at most.
 const STARTS: u32 = 2;
-/// Replays by which a change is first judged, and how much of what was changed each may take, and the median.
+/// Replays by which a layout is first judged, and how much of what was changed each of a change's may take, and their median.
 const GLANCES: usize = 5;
 const FAR: f64 = 1.01;
 const NEAR: f64 = 0.9995;

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 
+use phonograph_cuda::Ends;
 use phonograph_graph::{ComputeGraph, GraphBuilder, GraphError, NodeId, Step};
 use phonograph_plan::PlanError;
 use phonograph_plan::analysis::{levels, redundant_edges};
@@ -49,6 +50,7 @@ pub(super) struct Layout {
     pub lane: Vec<u32>,
     /// All nodes, as they are made, each after what it waits for.
     pub made: Vec<NodeId>,
+    pub ends: Ends,
 }
 
 impl Layout {
@@ -125,8 +127,21 @@ impl Capped {
         Ok(Self { graph, lane, rest })
     }
 
+    /// The kernels to add to it that may gain something: none, one where several nodes come after nothing, and one where nothing
+    /// comes after several.
+    pub fn ends(&self) -> impl Iterator<Item = Ends> + use<> {
+        let ends = |neighbours: fn(&ComputeGraph, NodeId) -> &[NodeId]| {
+            self.graph.node_ids().filter(|&node| neighbours(&self.graph, node).is_empty()).count()
+        };
+        let beginning = ends(ComputeGraph::predecessors) > 1;
+        let end = ends(ComputeGraph::successors) > 1;
+        let all = [(false, false), (true, false), (false, true), (true, true)];
+        let possible = move |&(one, other): &(bool, bool)| (beginning || !one) && (end || !other);
+        all.into_iter().filter(possible).map(|(beginning, end)| Ends { beginning, end })
+    }
+
     /// With its nodes made in an order.
-    pub fn layout(&self, how: Making) -> Layout {
+    pub fn layout(&self, how: Making, ends: Ends) -> Layout {
         let level = levels(&self.graph).level;
         // The greatest comes first: what counts, then the earliest captured.
         let made = made(&self.graph, |node, made| {
@@ -138,7 +153,7 @@ impl Capped {
                 Making::Chains => (made as u64, rest),
             }
         });
-        Layout { lane: self.lane.clone(), made }
+        Layout { lane: self.lane.clone(), made, ends }
     }
 }
 
@@ -220,7 +235,7 @@ mod tests {
         let costs = [1, 1, 1, 1, 2, 2, 2, 1];
         let capped = Capped::new(&diamond(), None, &costs).unwrap();
         let check = |how, expected: [u32; 8]| {
-            let layout = capped.layout(how);
+            let layout = capped.layout(how, Ends::default());
             assert_eq!(layout.made, expected.map(NodeId), "{how}");
             let order = layout.order(&diamond()).unwrap();
             assert_eq!((edges(&order).len(), depth(&order)), (8, 5));
@@ -233,9 +248,33 @@ mod tests {
 
     #[test]
     fn a_cap_of_one_is_a_chain() {
-        let layout = Capped::new(&diamond(), Some(1), &[1; 8]).unwrap().layout(Making::Captured);
+        let layout = Capped::new(&diamond(), Some(1), &[1; 8])
+            .unwrap()
+            .layout(Making::Captured, Ends::default());
         let order = layout.order(&diamond()).unwrap();
         assert_eq!((edges(&order).len(), depth(&order)), (7, 8));
+    }
+
+    #[test]
+    fn ends_are_added_where_there_are_several() {
+        let check = |edges: &[(u32, u32)], nodes: u32, expected: &[(bool, bool)]| {
+            let mut b = GraphBuilder::new();
+            (0..nodes).for_each(|_| {
+                b.add_barrier("");
+            });
+            edges.iter().for_each(|&(from, to)| {
+                b.dep(NodeId(from), NodeId(to));
+            });
+            let costs = vec![1; nodes as usize];
+            let capped = Capped::new(&b.build().unwrap(), None, &costs).unwrap();
+            let found: Vec<_> = capped.ends().map(|ends| (ends.beginning, ends.end)).collect();
+            assert_eq!(found, expected, "{edges:?}");
+        };
+        let (none, beginning, end) = ((false, false), (true, false), (false, true));
+        check(&[(0, 1), (1, 2)], 3, &[none]);
+        check(&[(0, 2), (1, 2)], 3, &[none, beginning]);
+        check(&[(0, 1), (0, 2)], 3, &[none, end]);
+        check(&[(0, 1)], 3, &[none, beginning, end, (true, true)]);
     }
 
     #[test]

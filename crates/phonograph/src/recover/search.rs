@@ -165,7 +165,7 @@ impl<'a> Neighbourhood<'a> {
             }
         }
         let made = made(self.flow, |node, _| -rank[node.index()]);
-        Layout { lane, made }
+        Layout { lane, made, ends: layout.ends }
     }
 
     /// The graph whose layouts are searched.
@@ -212,6 +212,7 @@ impl<'a> Neighbourhood<'a> {
 
 #[cfg(test)]
 mod tests {
+    use phonograph_cuda::Ends;
     use phonograph_graph::GraphBuilder;
 
     use super::*;
@@ -261,7 +262,8 @@ mod tests {
     /// Searches, checks every layout that is asked about, and gives how long the first and the last take.
     fn check(flow: &ComputeGraph, cap: Option<u32>, seed: u64, most: usize) -> (u32, u32, usize) {
         let costs = vec![1; flow.node_count()];
-        let start = Capped::new(flow, cap, &costs).unwrap().layout(Making::Captured);
+        let start =
+            Capped::new(flow, cap, &costs).unwrap().layout(Making::Captured, Ends::default());
         let first = makespan(flow, &start);
         let (mut best, mut asked, mut wins) = (first, 0, 0);
         let changes = Neighbourhood::new(flow).descend::<std::convert::Infallible>(

@@ -2,17 +2,18 @@
 //!
 //! O(nodes + edges), and what the driver takes for a node: about 1.3 µs to instantiate it.
 
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, forget};
 
 use cudarc::driver::sys::{CUgraph, CUgraphNode};
-use phonograph_graph::NodeId;
+use phonograph_graph::{Edge, EdgeKind, NodeId};
 
 use super::{Lost, Watch, WatchError, single};
 use crate::error::call;
 use crate::foreign::edit::EditError;
 use crate::foreign::read::read;
 use crate::foreign::rebuild::copy_node;
-use crate::graph::{Dependencies, Executable, Graph, edge_data};
+use crate::graph::{Behind, Dependencies, Executable, Graph, add_kernel, edge_data};
+use crate::launch::{Launch, Pointers, Values};
 
 /// The nodes of a watched graph in another order, ready to launch.
 pub struct Arranged {
@@ -30,20 +31,44 @@ impl Drop for Arranged {
     }
 }
 
+/// An order for the nodes of a watched graph.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Arrangement {
+    /// All nodes as they are made, which decides, with the order of the edges, what the driver lets run beside what.
+    pub nodes: Vec<NodeId>,
+    /// All edges that there are to be between them.
+    pub edges: Vec<Edge>,
+    /// What is added.
+    pub ends: Ends,
+}
+
+/// Kernels that do nothing, before and behind all others: the driver's launch takes about a microsecond for each node that
+/// comes after nothing beside another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ends {
+    /// One before all nodes that come after nothing.
+    pub beginning: bool,
+    /// One after all nodes that nothing comes after.
+    pub end: bool,
+}
+
+/// Nodes that were added to a graph.
+#[derive(Default)]
+struct Made {
+    /// In the order of the arrangement.
+    nodes: Vec<CUgraphNode>,
+    ends: Vec<CUgraphNode>,
+}
+
 impl Watch {
-    /// The graph with exactly these edges instead of its own, ready to launch; the driver's graph stays as it is. Nodes are
-    /// made in this order, and edges in theirs, by which the driver decides what runs beside what.
+    /// The graph in another order, ready to launch; the driver's graph stays as it is.
     ///
     /// # Errors
-    /// [`EditError::Other`] if the edges have a cycle, name nodes that are not there or do not point forward in the order.
-    pub fn arrange(
-        &mut self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-    ) -> Result<Arranged, WatchError> {
+    /// [`EditError::Other`] if nodes are missing, or edges name nodes that are not there or do not point forward.
+    pub fn arrange(&mut self, order: &Arrangement) -> Result<Arranged, WatchError> {
         self.alive()?;
         let into = Graph::new(&self.device)?;
-        self.add(order, edges, into.handle(), &mut Vec::new())?;
+        self.add(order, into.handle(), &mut Made::default())?;
         let mut executable = Executable::new(&into, 0).map_err(|refused| refused.error)?;
         executable.upload(&self.stream)?;
         let arranged =
@@ -62,46 +87,46 @@ impl Watch {
         self.wait()
     }
 
-    /// Puts the driver's graph itself into this order: its nodes are made anew, and those that were there are destroyed.
+    /// Puts the driver's graph itself into this order: its nodes are made anew, and those that were there are destroyed. The
+    /// code of kernels that were added is loaded for as long as the process lives, as nobody says when the graph is gone.
     ///
     /// # Errors
     /// As for [`arrange`](Self::arrange). The graph is as it was then, unless the driver refuses to destroy a node.
-    pub fn apply(
-        &mut self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-    ) -> Result<(), WatchError> {
+    pub fn apply(&mut self, order: &Arrangement) -> Result<(), WatchError> {
         self.alive()?;
         let handle = self.imported.0.handle;
-        let mut made = Vec::new();
-        let added = self.add(order, edges, handle, &mut made);
-        let gone = if added.is_ok() { self.imported.0.nodes.clone() } else { made };
+        let mut made = Made::default();
+        let added = self.add(order, handle, &mut made);
+        let gone = match added {
+            Ok(()) => self.imported.0.nodes.clone(),
+            Err(_) => [&made.nodes[..], &made.ends].concat(),
+        };
         for node in gone {
             // SAFETY: the node is of the graph, which `new` was promised is nobody else's, and is not used again.
             unsafe { call!(cuGraphDestroyNode(node)) }?;
         }
         added?;
+        if !made.ends.is_empty() {
+            forget(self.empty.clone());
+        }
         // SAFETY: `new` was promised that the graph lives.
         self.imported.0 = unsafe { read(handle) }?;
-        // They name the other memory themselves.
-        self.diversions.iter_mut().for_each(Vec::clear);
         let _current = self.device.enter()?;
         self.wait()?;
+        let count = self.imported.graph().node_count();
+        // They name the other memory themselves.
+        self.diversions = vec![Vec::new(); count];
+        self.nodes.clear();
         for id in self.imported.graph().node_ids() {
             // SAFETY: `new` was promised that what the nodes refer to is there.
-            self.nodes[id.index()] = unsafe { single(&self.imported, id, &self.device, &[]) }?;
+            self.nodes.push(unsafe { single(&self.imported, id, &self.device, &[]) }?);
         }
         Ok(())
     }
 
     /// Adds all nodes to a graph.
-    fn add(
-        &self,
-        order: &[NodeId],
-        edges: &[(NodeId, NodeId)],
-        into: CUgraph,
-        made: &mut Vec<CUgraphNode>,
-    ) -> Result<(), WatchError> {
+    fn add(&self, order: &Arrangement, into: CUgraph, made: &mut Made) -> Result<(), WatchError> {
+        let Arrangement { nodes: order, edges, ends } = order;
         let graph = self.imported.graph();
         let count = graph.node_count();
         let mut places = vec![None; count];
@@ -114,10 +139,16 @@ impl Watch {
             return Err(other(format!("{} of {count} nodes", order.len())).into());
         }
         let mut waits = vec![Vec::new(); count];
-        for &(from, to) in edges {
+        let mut is_last = vec![true; count];
+        for &Edge { from, to, data } in edges {
             let place = |node: NodeId| places.get(node.index()).copied().flatten();
             match (place(from), place(to)) {
-                (Some(before), Some(after)) if before < after => waits[to.index()].push(before),
+                (Some(before), Some(after)) if before < after => {
+                    let programmatic = data.kind == EdgeKind::Programmatic;
+                    let data = edge_data(data.from_port, data.to_port, programmatic);
+                    waits[to.index()].push((before, data));
+                    is_last[before] = false;
+                }
                 (Some(_), Some(_)) => {
                     return Err(other(format!("{to} is made before {from}")).into());
                 }
@@ -125,19 +156,45 @@ impl Watch {
             }
         }
         let _current = self.device.enter()?;
+        let mut first = Dependencies::default();
+        if ends.beginning {
+            let beginning = self.add_empty(into, &Dependencies::default())?;
+            made.ends.push(beginning);
+            first.push_full(beginning);
+        }
+        let mut behind = Behind::default();
         for &id in order {
             let mut after = Dependencies::default();
-            for &place in &waits[id.index()] {
-                after.push(made[place], edge_data(0, 0, false));
+            for &(place, data) in &waits[id.index()] {
+                after.push_or_defer(made.nodes[place], data);
             }
+            let after = if waits[id.index()].is_empty() { &first } else { &after };
             let kind = &graph.node(id).kind;
             let diversions = &self.diversions[id.index()];
             // SAFETY: `new` was promised that the graph and what it refers to live; so does the other.
-            made.push(unsafe {
-                copy_node(&self.imported.0, id, kind, &after, into, &self.device, diversions)
-            }?);
+            let node = unsafe {
+                copy_node(&self.imported.0, id, kind, after, into, &self.device, diversions)
+            }?;
+            behind.take(node, after);
+            made.nodes.push(node);
         }
-        Ok(())
+        if ends.end {
+            let mut last = Dependencies::default();
+            let all = made.nodes.iter().zip(is_last).filter(|(_, is_last)| *is_last);
+            all.for_each(|(&node, _)| last.push_full(node));
+            made.ends.push(self.add_empty(into, &last)?);
+        }
+        // SAFETY: the graph lives, and the nodes were just added to it.
+        Ok(unsafe { behind.add(into) }?)
+    }
+
+    /// Adds a kernel that does nothing.
+    fn add_empty(&self, into: CUgraph, after: &Dependencies) -> Result<CUgraphNode, WatchError> {
+        let (function, one) = (self.empty.handle(), (1, 1, 1));
+        let (values, mut pointers) = (Values::default(), Pointers::new());
+        let launch = Launch { function, grid: one, block: one, shared_bytes: 0, values };
+        // SAFETY: both graphs live, and the function takes no parameters; whoever launches the graph keeps it.
+        Ok(unsafe { add_kernel(into, after, &launch.params(&mut pointers)) }?)
     }
 }
 
