@@ -19,6 +19,7 @@ use crate::cublas::Handle;
 use crate::device::Device;
 use crate::error::{DriverError, call, log_drop};
 use crate::front::{Front, PartId};
+use crate::graph::Graph;
 use crate::host_call::HostCall;
 use crate::lower::ProductBy;
 use crate::memory::{Memory, Owner};
@@ -168,9 +169,9 @@ impl Exec {
         parts.map(|part| self.front.part(PartId(part)).handle())
     }
 
-    /// The graph that was made, or the first of several.
-    pub(crate) fn graph_handle(&self) -> CUgraph {
-        self.origins[0].graph.handle()
+    /// The graph that it is, or the first of several.
+    pub(crate) fn graph_handle(&mut self) -> Result<CUgraph, DriverError> {
+        self.origins[0].own_graph().map(Graph::handle)
     }
 
     /// The driver's nodes of each node of the outermost graph; `None` for nodes other than kernels, copies and fills.

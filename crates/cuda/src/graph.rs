@@ -45,7 +45,7 @@ impl Dependencies {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.nodes.is_empty() && self.behind.is_empty()
     }
 
     /// The nodes, each with the data of the edge from it.
@@ -149,15 +149,6 @@ impl Graph {
 
     pub fn device(&self) -> &Device {
         &self.device
-    }
-
-    /// How many nodes it has, those inside nodes not counted.
-    pub fn node_count(&self) -> Result<usize, DriverError> {
-        let _current = self.device.enter()?;
-        let mut count = 0;
-        // SAFETY: the graph lives; without room for nodes the driver only counts them.
-        unsafe { call!(cuGraphGetNodes(self.handle, ptr::null_mut(), &mut count)) }?;
-        Ok(count)
     }
 }
 
@@ -274,6 +265,11 @@ impl Refused {
     pub fn of_graph(error: DriverError) -> Self {
         let verdict = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
         Self { error, verdict, node: ptr::null_mut() }
+    }
+
+    /// A node that could not be made.
+    pub fn of_node(error: DriverError, node: CUgraphNode) -> Self {
+        Self { node, ..Self::of_graph(error) }
     }
 
     /// The error that says so, of the node if `find` knows it.

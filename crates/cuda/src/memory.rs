@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -52,7 +53,19 @@ impl WeakMemory {
     }
 }
 
+/// Tells an allocation from every other, also from one that lies at the same address later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AllocationKey(u64);
+
+impl AllocationKey {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 struct Allocation {
+    key: AllocationKey,
     device: Device,
     owner: Arc<Owner>,
     address: u64,
@@ -182,6 +195,12 @@ impl Memory {
         }
     }
 
+    /// The allocation, which is there for as long as a handle is; `None` where others free it at any time.
+    pub(crate) fn key(&self) -> Option<AllocationKey> {
+        let lasts = !matches!(self.allocation.origin, Origin::Adopted(_));
+        lasts.then_some(self.allocation.key)
+    }
+
     /// Asks the driver whether adopted memory is still the allocation that it was. Other memory always is, and nobody is asked.
     ///
     /// # Errors
@@ -201,7 +220,8 @@ impl Memory {
         origin: Origin,
     ) -> Self {
         let (owner, device, uses) = (owner.clone(), device.clone(), Uses::default());
-        let allocation = Allocation { device, owner, address, origin, uses };
+        let key = AllocationKey::next();
+        let allocation = Allocation { key, device, owner, address, origin, uses };
         Self { allocation: Arc::new(allocation), offset: 0, bytes }
     }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::captures::relaxed;
 use crate::error::DriverError;
 use crate::graph::{Executable, Graph};
-use crate::made::{Made, Renamed};
+use crate::made::Made;
 use crate::module::Function;
 
 /// The most executables that are kept. A small one takes 22 KB of the host and up to 105 KB of the device.
@@ -26,18 +26,36 @@ const MAX_NODES: usize = 16_384;
 
 /// What an executable was made of.
 pub(crate) struct Origin {
-    /// The graph as it was made.
-    pub graph: Graph,
-    /// The earlier graph whose nodes the executable knows, if it is not that one.
-    pub earlier: Option<Graph>,
-    /// Unless the graph has nodes that cannot be carried over.
+    /// The graph whose nodes the executable knows: its own, or that of an earlier one.
+    graph: Graph,
+    /// Unless the graph has nodes that are not noted.
     pub made: Option<Made>,
+    /// Whether the graph is an earlier one.
+    pub is_renewed: bool,
+    /// Its own, if it was asked for where the graph is an earlier one.
+    own: Option<Graph>,
 }
 
 impl Origin {
     /// Of an executable that the driver has made, or is to make, of the graph.
     pub fn new(graph: Graph, made: Option<Made>) -> Self {
-        Self { graph, earlier: None, made }
+        Self { graph, made, is_renewed: false, own: None }
+    }
+
+    /// Of an executable of an earlier graph, whose nodes stand for those that were noted.
+    pub fn renewed(earlier: Graph, made: Option<Made>) -> Self {
+        Self { is_renewed: true, ..Self::new(earlier, made) }
+    }
+
+    /// The graph that it would have been instantiated from; made now, if an earlier one has served.
+    pub fn own_graph(&mut self) -> Result<&Graph, DriverError> {
+        if let (true, None, Some(made)) = (self.is_renewed, &self.own, &self.made) {
+            let own = Graph::new(self.graph.device())?;
+            // SAFETY: the nodes name what those of the executable name, which lives as long as this and longer.
+            unsafe { made.make_whole(&own) }.map_err(|refused| refused.error)?;
+            self.own = Some(own);
+        }
+        Ok(self.own.as_ref().unwrap_or(&self.graph))
     }
 }
 
@@ -53,20 +71,21 @@ pub(crate) struct Spare {
 impl Spare {
     /// An executable, if one like it can be made of it later. `functions` are those of its kernels, at least.
     pub fn of(executable: Executable, origin: Origin, functions: &Arc<[Function]>) -> Option<Self> {
-        let Origin { graph, earlier, made } = origin;
-        let (graph, made) = (earlier.unwrap_or(graph), made?);
+        let Origin { graph, made, .. } = origin;
+        let made = made.filter(Made::can_be_carried_over)?;
         Some(Self { executable, graph, made, _functions: functions.clone() })
     }
 
-    /// The executable with the parameters of a graph that its own is like, the graph of its nodes, and which those are.
+    /// The executable with the parameters of a graph that its own is like, and the graph whose nodes it knows, which are those
+    /// of the other then.
     ///
     /// # Errors
     /// What the driver refuses; the executable, which may be half changed, is gone then.
-    pub fn renew(mut self, made: &mut Made) -> Result<(Executable, Graph, Renamed), DriverError> {
+    pub fn renew(mut self, made: &mut Made) -> Result<(Executable, Graph), DriverError> {
         let _current = self.graph.device().enter()?;
         let _relaxed = relaxed()?;
-        let renamed = made.carry_over(&self.made, &mut self.executable)?;
-        Ok((self.executable, self.graph, renamed))
+        made.carry_over(self.made, &mut self.executable)?;
+        Ok((self.executable, self.graph))
     }
 }
 
@@ -127,21 +146,11 @@ mod tests {
     use crate::module::Module;
     use crate::stub::on_driver;
 
-    /// A driver that counts the nodes of the graph that was created last, and whose executables have numbers.
+    /// A driver whose executables have numbers.
     const COUNTS: &[(&str, &str)] = &[
-        ("cuGraphCreate", "(long *g) { extern long made; made = 0; *g = 1; return 0; }"),
-        (
-            "cuGraphAddKernelNode_v2",
-            "(long *n) { extern long made; static long next; made++; *n = next += 2; return 0; }",
-        ),
-        (
-            "cuGraphAddNode_v2",
-            "(long *n) { extern long made; static long next = 1; made++; *n = next += 2; return 0; }",
-        ),
-        (
-            "cuGraphGetNodes",
-            "(void *g, void *n, long *c) { extern long made; *c = made; return 0; } long made;",
-        ),
+        ("cuGraphCreate", "(long *g) { *g = 1; return 0; }"),
+        ("cuGraphAddKernelNode_v2", "(long *n) { static long next; *n = next += 2; return 0; }"),
+        ("cuGraphAddNode_v2", "(long *n) { static long next = 1; *n = next += 2; return 0; }"),
         ("cuGraphInstantiateWithParams", "(long *x) { static long next; *x = ++next; return 0; }"),
         ("cuModuleGetFunction", "(long *f) { static long next; *f = ++next; return 0; }"),
         (
@@ -312,6 +321,41 @@ mod tests {
                     let exec = cuda.instantiate(graph, &schedule, &bindings).unwrap();
                     assert_eq!(number(&exec), expected);
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn copies_and_fills_of_the_same_allocation_are_left_as_they_are() {
+        let refuses = ("cuGraphExecMemsetNodeSetParams", "(void) { return 910; }");
+        let bodies = [COUNTS, &[refuses]].concat();
+        let name = "spares::tests::copies_and_fills_of_the_same_allocation_are_left_as_they_are";
+        on_driver(name, &bodies, || {
+            let mut cuda = Cuda::new().unwrap();
+            let module = Module::from_ptx(&cuda.devices()[0].clone(), "").unwrap();
+            let k = module.function("k").unwrap();
+            let memory = cuda.alloc(512).unwrap();
+            let [first, second] = [0, 256].map(|offset| memory.part(offset, 64).unwrap());
+            let other = cuda.alloc(64).unwrap();
+            // SAFETY: nothing is launched.
+            let gone = unsafe { cuda.foreign(other.address(), 64, Box::new(())) };
+            for (bound, value, expected) in [
+                (&first, 1, (1, 0)),
+                (&first, 1, (1, 1)),
+                // Another value, another place in it, other memory, other memory at the same address: it would have to be told.
+                (&first, 2, (2, 0)),
+                (&second, 2, (3, 0)),
+                (&other, 2, (4, 0)),
+                (&gone, 2, (5, 0)),
+                (&gone, 2, (5, 1)),
+            ] {
+                let graph = graph(|b, x| fill(b, x, 8, value));
+                // SAFETY: nothing is launched.
+                let bindings = unsafe { Bindings::new().kernel("k", &k) };
+                let bindings = bindings.memory(BufferId(0), bound);
+                let schedule = Schedule::sequential(&graph);
+                let exec = cuda.instantiate(&graph, &schedule, &bindings).unwrap();
+                assert_eq!((number(&exec), exec.renewed()), expected);
             }
         });
     }

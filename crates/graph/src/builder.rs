@@ -231,12 +231,14 @@ impl GraphBuilder {
         scalars: &[Arg],
         outputs: &[View],
     ) -> NodeId {
-        let reads = inputs.iter().map(|&v| Arg::View(v, Access::Read));
-        let writes = outputs.iter().map(|&v| Arg::View(v, Access::Write));
-        let args: Box<[Arg]> = reads.chain(writes).chain(scalars.iter().copied()).collect();
+        // One after the other, for a view is many words and a chain moves each twice.
+        let mut args = Vec::with_capacity(inputs.len() + outputs.len() + scalars.len());
+        args.extend(inputs.iter().map(|&v| Arg::View(v, Access::Read)));
+        args.extend(outputs.iter().map(|&v| Arg::View(v, Access::Write)));
+        args.extend_from_slice(scalars);
         let elements = outputs.first().map_or(1, View::elements);
         let kernel = KernelRef::Elementwise(expr);
-        self.add_generated(name, kernel, elements, args, true)
+        self.add_generated(name, kernel, elements, args.into_boxed_slice(), true)
     }
 
     /// Adds a kernel of the library on its operands in order.

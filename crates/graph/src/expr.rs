@@ -18,6 +18,8 @@
 //! # Ok::<(), phonograph_graph::ExprError>(())
 //! ```
 
+use smallvec::SmallVec;
+
 use crate::{DType, Scalar};
 
 /// The most operations an expression may have; a bound on what is read from files and what fusion may grow.
@@ -204,14 +206,19 @@ pub enum ExprError {
     NoOutput,
 }
 
+/// Types: those of most expressions take no memory of their own, for one is made with every node that is recorded.
+pub(crate) type Types = SmallVec<[DType; 8]>;
+/// Values, and what they are stored as.
+pub(crate) type Outputs = SmallVec<[(ValueId, DType); 4]>;
+
 /// A well-typed elementwise expression.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Expr {
-    inputs: Vec<DType>,
-    params: Vec<DType>,
+    inputs: Types,
+    params: Types,
     ops: Vec<Op>,
-    types: Vec<DType>,
-    outputs: Vec<(ValueId, DType)>,
+    types: Types,
+    outputs: Outputs,
 }
 
 impl Expr {
@@ -226,12 +233,23 @@ impl Expr {
         ops: Vec<Op>,
         outputs: Vec<(ValueId, DType)>,
     ) -> Result<Self, ExprError> {
+        Self::of_parts(inputs.into(), params.into(), ops, Types::new(), outputs.into())
+    }
+
+    /// The same, where the types of the first operations are known to be these.
+    pub(crate) fn of_parts(
+        inputs: Types,
+        params: Types,
+        ops: Vec<Op>,
+        mut types: Types,
+        outputs: Outputs,
+    ) -> Result<Self, ExprError> {
         let size = ops.len() + inputs.len() + params.len() + outputs.len();
         if size > MAX_EXPR_OPS {
             return Err(ExprError::TooLarge(size));
         }
-        let mut types = Vec::with_capacity(ops.len());
-        for (at, op) in ops.iter().enumerate() {
+        types.reserve(ops.len() - types.len());
+        for (at, op) in ops.iter().enumerate().skip(types.len()) {
             types.push(result_type(at, op, &types, &inputs, &params)?);
         }
         if outputs.is_empty() {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops;
 
-use crate::expr::result_type;
+use crate::expr::{Outputs, Types, result_type};
 use crate::{BinaryOp, CompareOp, DType, Expr, ExprError, Op, Scalar, UnaryOp, ValueId};
 
 impl Expr {
@@ -14,17 +14,19 @@ impl Expr {
     pub fn build(body: impl FnOnce(&ExprBuilder)) -> Result<Self, ExprError> {
         let builder = ExprBuilder { parts: RefCell::new(Parts::default()) };
         body(&builder);
-        let Parts { inputs, params, ops, outputs } = builder.parts.into_inner();
-        Expr::new(inputs, params, ops, outputs)
+        let Parts { inputs, params, ops, types, outputs } = builder.parts.into_inner();
+        Expr::of_parts(inputs, params, ops, types, outputs)
     }
 }
 
 #[derive(Default)]
 struct Parts {
-    inputs: Vec<DType>,
-    params: Vec<DType>,
+    inputs: Types,
+    params: Types,
     ops: Vec<Op>,
-    outputs: Vec<(ValueId, DType)>,
+    /// Of the operations before the first that is wrong.
+    types: Types,
+    outputs: Outputs,
 }
 
 /// Collects the operations of an expression; made by [`Expr::build`].
@@ -43,9 +45,15 @@ pub struct Value<'e> {
 
 impl ExprBuilder {
     fn push(&self, op: Op) -> Value<'_> {
-        let ops = &mut self.parts.borrow_mut().ops;
-        // Past the limit the id saturates: `Expr::new` then reports `TooLarge`, the first thing it checks.
-        let id = ValueId(ops.len().min(u16::MAX as usize) as u16);
+        let Parts { inputs, params, ops, types, .. } = &mut *self.parts.borrow_mut();
+        let at = ops.len();
+        if types.len() == at
+            && let Ok(of) = result_type(at, &op, types, inputs, params)
+        {
+            types.push(of);
+        }
+        // Past the limit the id saturates: then `TooLarge` is reported, which is looked for first.
+        let id = ValueId(at.min(u16::MAX as usize) as u16);
         ops.push(op);
         Value { builder: self, id }
     }
@@ -103,17 +111,10 @@ impl ExprBuilder {
 }
 
 impl<'e> Value<'e> {
-    /// The value's type; `f32` for a value that is already in error (the error is reported by [`Expr::build`]).
+    /// The value's type; `f32` behind a mistake, which [`Expr::build`] reports.
     fn dtype(self) -> DType {
-        let parts = self.builder.parts.borrow();
-        let mut types = Vec::with_capacity(parts.ops.len());
-        for (at, op) in parts.ops.iter().enumerate().take(self.id.index() + 1) {
-            match result_type(at, op, &types, &parts.inputs, &parts.params) {
-                Ok(t) => types.push(t),
-                Err(_) => return DType::F32,
-            }
-        }
-        types.last().copied().unwrap_or(DType::F32)
+        let types = &self.builder.parts.borrow().types;
+        types.get(self.id.index()).copied().unwrap_or(DType::F32)
     }
 
     fn unary(self, op: UnaryOp) -> Self {

@@ -185,7 +185,7 @@ impl ComputeGraph {
     }
 
     /// Adds the operands of a node to others: they are many words, and passes over a graph need not move them.
-    pub(crate) fn add_operands(&self, id: NodeId, found: &mut Operands) {
+    pub fn add_operands(&self, id: NodeId, found: &mut Operands) {
         match self.observed(id) {
             Some(observed) => found.extend_from_slice(&observed.operands),
             None => add_operands_of(&self.parts.nodes[id.index()], found),
@@ -206,10 +206,9 @@ impl ComputeGraph {
         Some(&self.parts.observed[at].1)
     }
 
-    /// Whether a node may touch memory that neither it names nor anybody has seen.
-    fn has_opaque(&self) -> bool {
-        let unseen = |id: &NodeId| self.observed(*id).is_none();
-        self.node_ids().filter(unseen).any(|id| is_opaque(&self.parts.nodes[id.index()]))
+    /// Whether a node may touch memory that neither it names nor anybody has seen: its [`effects`](Self::effects) are unknown.
+    pub fn is_opaque(&self, id: NodeId) -> bool {
+        self.observed(id).is_none() && is_opaque(&self.parts.nodes[id.index()])
     }
 
     /// All that was observed, by node.
@@ -245,12 +244,16 @@ pub(crate) fn is_opaque(node: &Node) -> bool {
         // What outsiders do before or after an external event is not for this graph to know.
         NodeKind::EventRecord(_) | NodeKind::EventWait(_) => true,
         NodeKind::Empty | NodeKind::Alloc(_) | NodeKind::Free(_) => false,
-        NodeKind::Child(graph) => graph.has_opaque(),
+        NodeKind::Child(graph) => has_opaque(graph),
         NodeKind::Conditional(conditional) => {
             matches!(conditional.condition, Condition::Handle(_))
-                || conditional.bodies.iter().any(ComputeGraph::has_opaque)
+                || conditional.bodies.iter().any(has_opaque)
         }
     }
+}
+
+fn has_opaque(graph: &ComputeGraph) -> bool {
+    graph.node_ids().any(|id| graph.is_opaque(id))
 }
 
 fn operands_of(node: &Node) -> Operands {
@@ -283,13 +286,17 @@ fn add_declared_operands(node: &Node, found: &mut Operands) {
     match &node.kind {
         NodeKind::Kernel(kernel) => found.extend(kernel.args.iter().filter_map(Arg::effect)),
         NodeKind::Memcpy(copy) => {
-            found.extend(copy.src.region(copy.extent).map(|src| (src, Access::Read)));
-            found.extend(
-                copy.dst.region(copy.extent).map(|dst| (dst, fill(&copy.dst, copy.extent))),
-            );
+            if let Some(src) = copy.src.region(copy.extent) {
+                found.push((src, Access::Read));
+            }
+            if let Some(dst) = copy.dst.region(copy.extent) {
+                found.push((dst, fill(&copy.dst, copy.extent)));
+            }
         }
         NodeKind::Memset(set) => {
-            found.extend(set.dst.region(set.extent).map(|dst| (dst, fill(&set.dst, set.extent))));
+            if let Some(dst) = set.dst.region(set.extent) {
+                found.push((dst, fill(&set.dst, set.extent)));
+            }
         }
         NodeKind::Host(host) => found.extend(host.effects.iter().copied()),
         NodeKind::Empty | NodeKind::EventRecord(_) | NodeKind::EventWait(_) => {}

@@ -115,6 +115,9 @@ impl<'b> Ops<'b> {
         outputs: &[View],
     ) -> Result<NodeId, OpsError> {
         let shape = outputs.first().map_or(Shape::scalar(), View::shape);
+        if inputs.iter().all(|view| view.shape() == shape) {
+            return Ok(self.builder.add_elementwise(name, expr, inputs, scalars, outputs));
+        }
         let wide: Result<Vec<View>, ViewError> =
             inputs.iter().map(|view| view.broadcast_to(shape)).collect();
         let wide = wide.map_err(at(name))?;

@@ -1,17 +1,18 @@
 //! Graphs captured from operations.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::Result;
 use crate::context::{ExecutionContext, seal};
 use crate::device::Stream;
 use crate::future;
-use crate::graph::{ComputeGraph, SlotId};
+use crate::graph::{ComputeGraph, Schedule, SlotId};
 use crate::launch::GraphLaunch;
 use crate::lock::ExecutionLock;
 use crate::op::{DeviceOp, GraphNode};
 use crate::plan::ExecutionPlan;
+use crate::plan::streams::{PlanOptions, schedule};
 use crate::recorder::{Recorded, Recording};
 use crate::runtime::streams::{Graph, Slot};
 use crate::scope::Scope;
@@ -20,7 +21,9 @@ use crate::scope::Scope;
 pub(crate) struct Sealed {
     pub graph: Graph,
     pub recorded: Recorded,
-    pub plan: ExecutionPlan,
+    schedule: Schedule,
+    /// Made of the schedule when somebody asks, since a launch does not.
+    plan: OnceLock<ExecutionPlan>,
     pub device: crate::Device,
 }
 
@@ -109,11 +112,12 @@ impl<T: Send> CapturedGraph<T> {
         let output = body(&cx, &Scope::new(stream, &run, &recording))?;
         drop(lock);
         let recorded = recording.into_recorder().finish()?;
-        let plan = ExecutionPlan::build(&recorded.graph, stream.device().lanes() as usize)?;
-        let schedule = plan.schedule().expect("a plan of a graph has a schedule");
-        let graph = seal(&run, &recorded, schedule)?;
+        let options = PlanOptions::at_most(stream.device().lanes());
+        let schedule = schedule(&recorded.graph, &options)?;
+        let graph = seal(&run, &recorded, &schedule)?;
         let device = stream.device().clone();
-        let sealed = Arc::new(Sealed { graph, recorded, plan, device });
+        let plan = OnceLock::new();
+        let sealed = Arc::new(Sealed { graph, recorded, schedule, plan, device });
         Ok(Self { output: Some(output), sealed, stream: stream.clone() })
     }
 
@@ -155,9 +159,13 @@ impl<T> CapturedGraph<T> {
         &self.sealed.recorded.graph
     }
 
-    /// How it is run.
+    /// How it is run. O(nodes) when it is first asked for.
     pub fn plan(&self) -> &ExecutionPlan {
-        &self.sealed.plan
+        let Sealed { recorded, schedule, plan, .. } = &*self.sealed;
+        plan.get_or_init(|| {
+            let plan = ExecutionPlan::with_schedule(&recorded.graph, schedule.clone());
+            plan.expect("the graph was made executable by this schedule")
+        })
     }
 
     /// The graph of the runtime underneath.

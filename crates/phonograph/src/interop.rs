@@ -178,7 +178,7 @@ impl<T> CapturedGraph<T> {
     /// [`Error::OtherBackend`].
     pub fn cuda_graph(&self) -> Result<CUgraph> {
         let device = shared(self.stream().device(), "a graph's handle")?;
-        Ok(device.with_exec(self.shared(), cuda::CudaExec::graph_handle)?)
+        device.with_exec(self.shared(), cuda::CudaExec::graph_handle)?.map_err(Error::other)
     }
 
     /// The driver's executable; valid for as long as this graph, or a launch of it. What is launched past this crate is not in

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::context::ExecutionContext;
-use crate::graph::{Expr, ExprError, View};
+use crate::graph::{Expr, ExprError};
 use crate::op::{DeviceOp, GraphNode};
 use crate::slot::ScalarArg;
 use crate::tensor::Window;
@@ -12,23 +12,25 @@ use crate::{Error, Result};
 /// A call of a kernel that [`kernel!`](macro@crate::kernel) has declared.
 #[doc(hidden)]
 #[must_use = "operations do nothing until they are executed"]
-pub struct KernelCall<I, O> {
+pub struct KernelCall<I, O, const R: usize, const W: usize, const S: usize> {
     pub name: &'static str,
     pub expr: std::result::Result<Expr, ExprError>,
     /// What the expression reads, in its order.
-    pub reads: Vec<Window>,
+    pub reads: [Window; R],
     /// What it writes, in its order.
-    pub writes: Vec<Window>,
-    pub scalars: Vec<ScalarArg>,
+    pub writes: [Window; W],
+    pub scalars: [ScalarArg; S],
     /// Keeps what is read borrowed.
     pub inputs: I,
     /// What is given back.
     pub outputs: O,
 }
 
-crate::awaitable!([I: Send, O: Send] KernelCall<I, O>);
+crate::awaitable!([I: Send, O: Send, const R: usize, const W: usize, const S: usize] KernelCall<I, O, R, W, S>);
 
-impl<I: Send, O: Send> DeviceOp for KernelCall<I, O> {
+impl<I: Send, O: Send, const R: usize, const W: usize, const S: usize> DeviceOp
+    for KernelCall<I, O, R, W, S>
+{
     type Output = O;
 
     unsafe fn execute(self, cx: &ExecutionContext<'_>) -> Result<O> {
@@ -43,10 +45,9 @@ impl<I: Send, O: Send> DeviceOp for KernelCall<I, O> {
             return Err(Error::operand(self.name, problem));
         }
         cx.record(|recorder| {
-            let reads: Vec<View> = self.reads.iter().map(|window| recorder.view(window)).collect();
-            let writes: Vec<View> =
-                self.writes.iter().map(|window| recorder.view(window)).collect();
-            let scalars: Vec<_> = self.scalars.iter().map(|s| recorder.scalar(s)).collect();
+            let reads = self.reads.each_ref().map(|window| recorder.view(window));
+            let writes = self.writes.each_ref().map(|window| recorder.view(window));
+            let scalars = self.scalars.each_ref().map(|scalar| recorder.scalar(scalar));
             recorder.ops().map_into(self.name, expr, &reads, &scalars, &writes)?;
             Ok(())
         })?;
@@ -55,7 +56,10 @@ impl<I: Send, O: Send> DeviceOp for KernelCall<I, O> {
 }
 
 // SAFETY: it records one kernel.
-unsafe impl<I: Send, O: Send> GraphNode for KernelCall<I, O> {}
+unsafe impl<I: Send, O: Send, const R: usize, const W: usize, const S: usize> GraphNode
+    for KernelCall<I, O, R, W, S>
+{
+}
 
 /// Declares an elementwise kernel as a function that gives an operation.
 ///
@@ -214,9 +218,9 @@ macro_rules! __kernel {
             $crate::kernel::KernelCall {
                 name: stringify!($name),
                 expr,
-                reads: vec![$($crate::Operand::window(&$in)),*],
-                writes: vec![$($crate::Operand::window(&$w)),*],
-                scalars: vec![$($arg),*],
+                reads: [$($crate::Operand::window(&$in)),*],
+                writes: [$($crate::Operand::window(&$w)),*],
+                scalars: [$($arg),*],
                 inputs: ($($ro)*),
                 outputs: ($($crate::Operand::back($w)),*),
             }

@@ -334,8 +334,9 @@ fn unique(name: &str) -> String {
 
 /// Whether it is, or has inside, a function or foreign graph without operands.
 fn names_no_memory(kind: &NodeKind) -> bool {
-    let mut kinds = vec![kind];
-    while let Some(kind) = kinds.pop() {
+    // Few have graphs inside, and the others are looked at without a list.
+    let (mut next, mut kinds) = (Some(kind), Vec::new());
+    while let Some(kind) = next {
         let silent = match kind {
             NodeKind::Host(host) => host.effects.is_empty(),
             NodeKind::Kernel(kernel) => {
@@ -349,6 +350,7 @@ fn names_no_memory(kind: &NodeKind) -> bool {
         }
         let inside = kind.inner_graphs().iter().flat_map(ComputeGraph::nodes);
         kinds.extend(inside.map(|node| &node.kind));
+        next = kinds.pop();
     }
     false
 }

@@ -60,9 +60,12 @@ impl CudaExec {
         lock(&self.exec).exec.handles().next().expect("a graph has an executable")
     }
 
-    /// The driver's graph, to be read: the executable may have been made of an earlier one like it. Valid for as long as
-    /// the graph.
-    pub fn graph_handle(&self) -> CUgraph {
+    /// The driver's graph, to be read: the executable may have been made of an earlier one like it, and then this one is made
+    /// when it is first asked for. Valid for as long as the graph.
+    ///
+    /// # Errors
+    /// What the driver refuses of it.
+    pub fn graph_handle(&self) -> Result<CUgraph, DriverError> {
         lock(&self.exec).exec.graph_handle()
     }
 }

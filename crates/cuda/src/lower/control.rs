@@ -40,13 +40,12 @@ impl Lowering<'_> {
         after: &Dependencies,
     ) -> Result<SmallVec<[CUgraphNode; 1]>, InstantiateError> {
         let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY);
-        // SAFETY: the graph lives, and an empty node has no parameters.
-        let node = unsafe { add_node(scope.driver, after, &mut params) };
-        let node = node.map_err(scope.refused(id))?;
-        if let Some(made) = self.noted(scope, scope.driver) {
-            made.empty(node, after);
-        }
-        Ok(smallvec![node])
+        let node = match self.noted(scope, scope.driver) {
+            Some(made) => Ok(made.empty(after)),
+            // SAFETY: the graph lives, and an empty node has no parameters.
+            None => unsafe { add_node(scope.driver, after, &mut params) },
+        };
+        Ok(smallvec![node.map_err(scope.refused(id))?])
     }
 
     pub(super) fn host(

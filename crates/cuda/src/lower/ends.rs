@@ -50,6 +50,11 @@ impl Beginnings {
         self.given += 1;
         self.kernels.get(at).or(self.kernels.last()).copied()
     }
+
+    /// The driver's nodes, or what stands for them.
+    pub fn kernels_mut(&mut self) -> &mut [CUgraphNode] {
+        &mut self.kernels
+    }
 }
 
 /// Whether so many nodes, so many of them kernels, are worth a kernel of their own.
@@ -133,12 +138,12 @@ impl Lowering<'_> {
         let (handle, values) = (function.handle(), Values::default());
         let launch = Launch { function: handle, grid: one, block: one, shared_bytes: 0, values };
         let mut pointers = Pointers::new();
-        // SAFETY: the graph lives and has the nodes before; the function takes no parameters, and the `Exec` keeps it.
-        let node = unsafe { add_kernel(scope.driver, &after, &launch.params(&mut pointers)) }?;
+        let node = match self.noted(scope, scope.driver) {
+            Some(made) => made.kernel(&after, &launch, false, None),
+            // SAFETY: the graph lives and has the nodes before; the function takes no parameters, and the `Exec` keeps it.
+            None => unsafe { add_kernel(scope.driver, &after, &launch.params(&mut pointers)) }?,
+        };
         self.held.functions.entry(handle).or_insert(function);
-        if let Some(made) = self.noted(scope, scope.driver) {
-            made.kernel(node, &after, &launch, false);
-        }
         Ok(node)
     }
 }
@@ -149,7 +154,7 @@ mod tests {
 
     use arbtest::arbitrary::Unstructured;
     use libloading::Library;
-    use phonograph_graph::{EdgeData, GraphBuilder, Schedule};
+    use phonograph_graph::{EdgeData, EventId, GraphBuilder, Schedule};
     use rustc_hash::FxHashSet;
 
     use super::*;
@@ -175,10 +180,6 @@ mod tests {
         (
             "cuGraphAddDependencies_v2",
             "(long g, long *from, long *to, void *data, long many) { extern long count, edges[][2]; while (many) { edges[count][0] = from[--many]; edges[count++][1] = to[many]; } return 0; }",
-        ),
-        (
-            "cuGraphGetNodes",
-            "(void *g, void *n, long *c) { extern long nodes, first; *c = nodes + 1 - first; return 0; }",
         ),
         ("cuFuncGetParamInfo", "(void) { return 1; }"),
         ("cuFuncGetAttribute", "(int *v) { *v = 1024; return 0; }"),
@@ -292,6 +293,35 @@ mod tests {
             let (start, end, edges) = noted();
             assert_eq!(end + 1 - start, 22);
             assert_eq!(edges.last(), Some(&(made[3], made[7])));
+        });
+    }
+
+    /// The kernels are noted, and made before the event, which cannot be; what begins behind it comes after the same kernel.
+    #[test]
+    fn what_is_not_noted_comes_after_the_beginning_too() {
+        on_kernels("lower::ends::tests::what_is_not_noted_comes_after_the_beginning_too", || {
+            let (mut cuda, k) = made();
+            // So that no node has the number that it is noted by.
+            check(&mut cuda, &k, 9, &[]);
+            let mut b = GraphBuilder::new();
+            let first = b.add_kernel("k", 1, 32, 0).finish();
+            b.add_kernel("k", 1, 32, 0).finish();
+            let event = b.add_event_record("done", EventId(0));
+            b.dep(first, event);
+            b.add_kernel("k", 1, 32, 0).finish();
+            let graph = b.build().unwrap();
+            // SAFETY: nothing is launched.
+            let bindings = unsafe { Bindings::new().kernel("k", &k) };
+            let exec = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings).unwrap();
+            let made: Vec<usize> =
+                exec.driver_nodes().flatten().map(|nodes| nodes[0].addr()).collect();
+            let (start, end, found) = noted();
+            let others: Vec<usize> = (start..=end).filter(|node| !made.contains(node)).collect();
+            let [beginning, event] = others[..] else { panic!("{others:?}") };
+            let mut expected: Vec<Edge> = made.iter().map(|&kernel| (beginning, kernel)).collect();
+            expected.push((made[0], event));
+            let set = |edges: Vec<Edge>| edges.into_iter().collect::<FxHashSet<Edge>>();
+            assert_eq!(set(found), set(expected));
         });
     }
 

@@ -406,11 +406,6 @@ impl Lowering<'_> {
         }
         self.check_body(scope, id, function.device().ordinal())?;
         let node = self.kernel_node(scope, scope.driver, id, function, launch, after)?;
-        if attributes != Attributes::NONE
-            && let Some(made) = self.noted(scope, scope.driver)
-        {
-            made.spoil();
-        }
         let set = |which, value: CUlaunchAttributeValue| {
             // SAFETY: the node was just added, and the value is of the kind that the attribute has.
             unsafe { call!(cuGraphKernelNodeSetAttribute(node, which, &value)) }
@@ -437,6 +432,24 @@ impl Lowering<'_> {
         Ok(smallvec![node])
     }
 
+    /// Whether a kernel becomes one node without attributes, which can be noted.
+    pub(super) fn is_plain(
+        &self,
+        scope: &Scope<'_>,
+        id: NodeId,
+        node: &KernelNode,
+    ) -> Result<bool, InstantiateError> {
+        Ok(match &node.kernel {
+            KernelRef::Named(name) => {
+                Attributes::of(&node.config) == Attributes::NONE && self.raw_graph(name).is_none()
+            }
+            kernel => {
+                let by_cublas = is_product(kernel) && self.for_cublas(scope, id, node)?.is_ok();
+                node.config.priority == 0 && !by_cublas
+            }
+        })
+    }
+
     /// Adds to `graph` a kernel node without attributes, for a node of `scope`.
     pub(super) fn kernel_node(
         &mut self,
@@ -449,20 +462,20 @@ impl Lowering<'_> {
     ) -> Result<CUgraphNode, InstantiateError> {
         let device = function.device();
         // The first device's context is current while a graph is lowered.
-        let elsewhere =
-            (!device.is(&self.target.devices[0])).then(|| device.enter()).transpose()?;
-        let mut pointers = Pointers::new();
-        // SAFETY: the parameters point to as many values as the function has parameters, each at least as long, and the
-        // driver copies them; the `Exec` keeps the function.
-        let node = unsafe { add_kernel(graph, after, &launch.params(&mut pointers)) };
-        let is_elsewhere = elsewhere.is_some();
-        drop(elsewhere);
+        let elsewhere = (!device.is(&self.target.devices[0])).then_some(device);
+        let changes = self.changeable;
+        let node = match self.noted(scope, graph) {
+            Some(made) => Ok(made.kernel(after, launch, changes, elsewhere)),
+            None => {
+                let _current = elsewhere.map(Device::enter).transpose()?;
+                let mut pointers = Pointers::new();
+                // SAFETY: the parameters point to as many values as the function has parameters, each at least as long, and
+                // the driver copies them; the `Exec` keeps the function.
+                unsafe { add_kernel(graph, after, &launch.params(&mut pointers)) }
+            }
+        };
         let node = node.map_err(scope.refused(id))?;
         self.held.functions.entry(function.handle()).or_insert_with(|| function.clone());
-        let changes = self.changeable;
-        if !is_elsewhere && let Some(made) = self.noted(scope, graph) {
-            made.kernel(node, after, launch, changes);
-        }
         self.added(node, || Work::Kernel(launch.clone()));
         Ok(node)
     }

@@ -6,7 +6,8 @@
 //! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
 //! A step of several nodes is as many launches: fusing is for passes over graphs. A graph that begins or ends in many places gets a
 //! kernel before all others and one behind them (`ends`), a very large one becomes several of the driver's, one after
-//! another (`parts`). O(nodes + edges), besides compiling.
+//! another (`parts`). Nodes of the outermost graph are noted before they are made ([`made`](crate::made)): where an earlier
+//! graph's executable serves, they never are. O(nodes + edges), besides compiling.
 
 mod bases;
 mod control;
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{CUfunction, CUgraph, CUgraphNode};
 use phonograph_graph::{
-    BufferId, BufferRole, ComputeGraph, EdgeKind, Effects, EventId, NodeId, NodeKind, Schedule,
+    BufferId, BufferRole, ComputeGraph, EdgeKind, EventId, NodeId, NodeKind, Operands, Schedule,
     SlotId, Step,
 };
 use phonograph_runtime::cpu::kernels::KernelError;
@@ -182,17 +183,18 @@ pub(crate) fn instantiate_checked(
 /// The external buffers that the graph writes, and whether it may touch what it does not name.
 fn touched(graph: &ComputeGraph) -> (FxHashSet<BufferId>, bool) {
     let (mut written, mut is_opaque) = (FxHashSet::default(), false);
+    let mut operands = Operands::new();
     for id in graph.node_ids() {
-        match graph.effects(id) {
-            // What was observed holds for the inputs that were tried; waiting costs little.
-            Effects::Observed(_) | Effects::Unknown => is_opaque = true,
-            Effects::Known(operands) => {
-                let writes = operands.into_iter().filter(|(_, access)| access.writes());
-                let buffers = writes.map(|(region, _)| region.buffer);
-                let external = |id: &BufferId| graph.buffer(*id).role == BufferRole::External;
-                written.extend(buffers.filter(external));
-            }
+        // What was observed holds for the inputs that were tried; waiting costs little.
+        if graph.observed(id).is_some() || graph.is_opaque(id) {
+            is_opaque = true;
+            continue;
         }
+        operands.clear();
+        graph.add_operands(id, &mut operands);
+        let writes = operands.iter().filter(|(_, access)| access.writes());
+        let buffers = writes.map(|(region, _)| region.buffer);
+        written.extend(buffers.filter(|id| graph.buffer(*id).role == BufferRole::External));
     }
     (written, is_opaque)
 }
@@ -233,7 +235,7 @@ struct Lowering<'a> {
     allocated: Vec<BufferId>,
     /// What times the nodes of the outermost graph.
     split: Option<Split>,
-    /// What the nodes of this part were made with, if that is noted.
+    /// The nodes of this part, as long as they are noted and not added to the driver's graph.
     made: Option<Made>,
     /// How many parts are executables of earlier graphs.
     renewed: usize,
@@ -281,6 +283,9 @@ impl<'a> Lowering<'a> {
         }
         for &id in order {
             after.clear();
+            if let Some(of_those_before) = self.make_before(scope, id)? {
+                behind = of_those_before;
+            }
             let graph = scope.graph;
             for edge in graph.incoming(id) {
                 if !self.is_here(scope, edge.from) {
@@ -312,8 +317,10 @@ impl<'a> Lowering<'a> {
             match self.split.as_ref().filter(|_| outermost) {
                 None => {
                     let ends = self.node(scope, id, &after)?;
-                    // A kernel is one node of the driver.
-                    ends.iter().take(1).for_each(|&node| behind.take(node, &after));
+                    // A kernel is one node of the driver. One that is noted is noted with all its edges.
+                    if self.noted(scope, scope.driver).is_none() {
+                        ends.iter().take(1).for_each(|&node| behind.take(node, &after));
+                    }
                     scope.ends[id.index()] = ends;
                 }
                 Some(split) => {
@@ -411,7 +418,37 @@ impl<'a> Lowering<'a> {
         OpId(self.held.ops.len() as u32)
     }
 
-    /// What notes the nodes that are added to this graph of the driver's, if it is the outermost and that is noted.
+    /// Makes the nodes that were only noted so far if this one cannot be noted, nor then those after it; gives their edges that
+    /// have to come behind all others.
+    fn make_before(
+        &mut self,
+        scope: &mut Scope<'_>,
+        id: NodeId,
+    ) -> Result<Option<Behind>, InstantiateError> {
+        if self.made.is_none() || scope.place != Place::Outermost {
+            return Ok(None);
+        }
+        let is_plain = match &scope.graph.node(id).kind {
+            NodeKind::Kernel(kernel) => self.is_plain(scope, id, kernel)?,
+            NodeKind::Memcpy(_) | NodeKind::Memset(_) | NodeKind::Empty => true,
+            _ => false,
+        };
+        let Some(mut made) = self.made.take_if(|_| !is_plain) else { return Ok(None) };
+        // SAFETY: the graph lives, and what the nodes name is what the `Exec` will hold.
+        let nodes = unsafe { made.make(&self.target.devices[0], scope.driver) };
+        let (nodes, behind) = nodes.map_err(|refused| scope.explain(self.part, refused))?;
+        made.settle(nodes);
+        for end in scope.ends_in(self.part).flat_map(|(_, ends)| ends) {
+            *end = made.now(*end);
+        }
+        scope.beginnings.kernels_mut().iter_mut().for_each(|node| *node = made.now(*node));
+        for op in self.held.ops.iter_mut().filter(|op| op.part == self.part) {
+            op.node = made.now(op.node);
+        }
+        Ok(Some(behind))
+    }
+
+    /// What notes the nodes for this graph of the driver's instead of adding them, if it is the outermost and they are noted.
     fn noted(&mut self, scope: &Scope<'_>, graph: CUgraph) -> Option<&mut Made> {
         let outermost = scope.place == Place::Outermost && graph == scope.driver;
         self.made.as_mut().filter(|_| outermost)

@@ -21,7 +21,7 @@ use super::{How, Lowering, issued, reuse};
 use crate::bindings::InstantiateError;
 use crate::front::PartId;
 use crate::graph::{Executable, Graph, Refused};
-use crate::made::{Made, Renamed};
+use crate::made::Made;
 use crate::profile::Split;
 use crate::spares::{Origin, Spares};
 use crate::stream::Stream;
@@ -35,10 +35,11 @@ const MAX_PARTS: usize = 64;
 /// How many instantiate at once: the driver has locks that more of them would only wait for.
 const MAX_WORKERS: usize = 4;
 
-/// A part in the driver's form, and the flags that it is instantiated with.
+/// A part in the driver's form, or the notes of its nodes; and the flags that it is instantiated with.
 struct Part {
     id: PartId,
-    origin: Origin,
+    graph: Graph,
+    made: Option<Made>,
     flags: u64,
 }
 
@@ -47,8 +48,6 @@ struct Ready {
     id: PartId,
     origin: Origin,
     executable: Result<Executable, Refused>,
-    /// If the nodes of another graph stand for those that were made.
-    renamed: Option<Renamed>,
 }
 
 impl Lowering<'_> {
@@ -109,32 +108,28 @@ impl Lowering<'_> {
         });
         let mut made = made?;
         made.sort_unstable_by_key(|ready| ready.id.0);
-        let (mut origins, mut executables, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
-        for part in made {
-            origins.push(part.origin);
-            executables.push(part.executable.map_err(|refused| scope.explain(refused))?);
-            renamed.push(part.renamed);
+        self.name_nodes(scope, &made);
+        let (mut origins, mut executables) = (Vec::new(), Vec::new());
+        for Ready { id, origin, executable } in made {
+            executables.push(executable.map_err(|refused| scope.explain(id, refused))?);
+            self.renewed += usize::from(origin.is_renewed);
+            origins.push(origin);
         }
-        self.rename(scope, &renamed);
         Ok((origins, executables))
     }
 
-    /// Names the nodes that stand for those that were made, by part.
-    fn rename(&mut self, scope: &mut Scope<'_>, renamed: &[Option<Renamed>]) {
-        self.renewed = renamed.iter().flatten().count();
-        if self.renewed == 0 {
-            return;
-        }
-        let rename = |part: PartId, node: &mut CUgraphNode| {
-            if let Some(renamed) = &renamed[part.0 as usize] {
-                *node = renamed.now(*node);
+    /// Puts the driver's nodes in the place of what stands for them, by part.
+    fn name_nodes(&mut self, scope: &mut Scope<'_>, parts: &[Ready]) {
+        let name = |part: PartId, node: &mut CUgraphNode| {
+            if let Some(made) = &parts[part.0 as usize].origin.made {
+                *node = made.now(*node);
             }
         };
         for (at, ends) in scope.ends.iter_mut().enumerate() {
             let part = scope.parts.get(at).copied().unwrap_or(PartId(0));
-            ends.iter_mut().for_each(|node| rename(part, node));
+            ends.iter_mut().for_each(|node| name(part, node));
         }
-        self.held.ops.iter_mut().for_each(|op| rename(op.part, &mut op.node));
+        self.held.ops.iter_mut().for_each(|op| name(op.part, &mut op.node));
     }
 
     /// Lowers a part: nodes in issue order.
@@ -160,38 +155,36 @@ impl Lowering<'_> {
         if !self.allocated.is_empty() {
             flags |= CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
         }
-        let is_known = |made: &Made| if flags == 0 { made.is_whole(&graph) } else { Ok(false) };
-        let made = match self.made.take() {
-            Some(made) if is_known(&made)? => Some(made),
-            _ => None,
-        };
-        Ok(Part { id, origin: Origin::new(graph, made), flags: u64::from(flags) })
+        Ok(Part { id, graph, made: self.made.take(), flags: u64::from(flags) })
     }
 }
 
-/// Makes a part executable, of a spare executable if one can be brought up to date, and uploads it. The part's graph comes back,
-/// because what the driver refuses is a node of it.
+/// Makes a part executable, of a spare executable if one can be brought up to date, and uploads it. What it was made of comes
+/// back, because what the driver refuses is a node of it.
 fn executable(part: Part, upload: Option<&Stream>, spares: &Spares) -> Ready {
-    let Part { id, mut origin, flags } = part;
-    let (executable, renamed) = match origin.made.as_mut().and_then(|made| renewed(made, spares)) {
-        Some((executable, earlier, renamed)) => {
-            origin.earlier = Some(earlier);
-            (Ok(executable), Some(renamed))
-        }
+    let Part { id, graph, mut made, flags } = part;
+    let (executable, origin) = match made.as_mut().and_then(|made| renewed(made, spares)) {
+        Some((executable, earlier)) => (Ok(executable), Origin::renewed(earlier, made)),
         None => {
-            origin.made.iter_mut().for_each(Made::settle);
-            (Executable::new(&origin.graph, flags), None)
+            // SAFETY: the graph lives, and what the nodes name is what the `Exec` will hold.
+            let nodes = made.as_ref().map(|made| unsafe { made.make_whole(&graph) });
+            let nodes = nodes.transpose().map(|nodes| {
+                made.iter_mut().zip(nodes).for_each(|(made, nodes)| made.settle(nodes));
+            });
+            let executable = nodes.and_then(|()| Executable::new(&graph, flags));
+            (executable, Origin::new(graph, made))
         }
     };
     let executable = executable.and_then(|mut executable| {
         let uploaded = upload.map_or(Ok(()), |stream| executable.upload(stream));
         uploaded.map(|()| executable).map_err(Refused::of_graph)
     });
-    Ready { id, origin, executable, renamed }
+    Ready { id, origin, executable }
 }
 
-fn renewed(made: &mut Made, spares: &Spares) -> Option<(Executable, Graph, Renamed)> {
-    match spares.take(made)?.renew(made) {
+fn renewed(made: &mut Made, spares: &Spares) -> Option<(Executable, Graph)> {
+    let spare = if made.can_be_carried_over() { spares.take(made)? } else { return None };
+    match spare.renew(made) {
         Ok(renewed) => Some(renewed),
         Err(error) => {
             tracing::debug!(%error, "an executable that was kept cannot be brought up to date");

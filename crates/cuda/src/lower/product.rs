@@ -91,7 +91,7 @@ impl Lowering<'_> {
     }
 
     /// The product as cuBLAS is given it, and where; or why it is not.
-    fn for_cublas(
+    pub(super) fn for_cublas(
         &self,
         scope: &Scope<'_>,
         id: NodeId,

@@ -67,11 +67,22 @@ impl Scope<'_> {
         self.graph.has_weak_edges() && near.any(weak)
     }
 
-    /// Names the node that the driver could not instantiate, if it is one of this graph.
-    pub fn explain(&self, refused: Refused) -> InstantiateError {
+    /// The nodes in a part that were lowered, each with the driver's nodes.
+    pub fn ends_in(
+        &mut self,
+        part: PartId,
+    ) -> impl Iterator<Item = (NodeId, &mut SmallVec<[CUgraphNode; 1]>)> {
+        let parts = &self.parts;
+        let is_in = move |at: usize| parts.get(at).is_none_or(|of| *of == part);
+        let all = self.ends.iter_mut().enumerate().filter(move |(at, _)| is_in(*at));
+        all.map(|(at, ends)| (NodeId::from_index(at), ends))
+    }
+
+    /// Names the node that the driver could not make or instantiate, if it is one of this part.
+    pub fn explain(&mut self, part: PartId, refused: Refused) -> InstantiateError {
         refused.explain(|node| {
-            let at = self.ends.iter().position(|ends| ends.contains(&node))?;
-            Some(self.path(NodeId::from_index(at)))
+            let found = self.ends_in(part).find(|(_, ends)| ends.contains(&node)).map(|(id, _)| id);
+            found.map(|id| self.path(id))
         })
     }
 }

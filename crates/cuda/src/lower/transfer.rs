@@ -7,11 +7,12 @@ use phonograph_graph::{BufferId, MemcpyNode, MemsetNode, NodeId, Pitched, Target
 use smallvec::{SmallVec, smallvec};
 
 use super::Lowering;
-use super::scope::Scope;
+use super::scope::{Place, Scope};
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::exec::is_on_host;
 use crate::graph::{Dependencies, add_node};
+use crate::memory::{AllocationKey, Memory};
 use crate::slots::{Use, Work};
 use crate::transfer::{Transfer, zeroed_copy};
 
@@ -21,6 +22,8 @@ struct End {
     slot: Option<BufferId>,
     offset: u64,
     on_host: bool,
+    /// Of memory that was given to the outermost graph, if it lasts.
+    allocation: Option<AllocationKey>,
     /// The device that it is on; for host memory the first.
     device: u32,
     context: CUcontext,
@@ -45,7 +48,10 @@ impl Lowering<'_> {
         let (offset, on_host) = (end.offset, is_on_host(declared));
         self.check_body(scope, id, device.ordinal())?;
         let (device, context) = (device.ordinal(), device.context());
-        Ok(End { address: base + offset, slot, offset, on_host, device, context })
+        let outermost = scope.place == Place::Outermost;
+        let given = self.memory.get(&buffer).filter(|_| outermost);
+        let (address, allocation) = (base + offset, given.and_then(Memory::key));
+        Ok(End { address, slot, offset, on_host, allocation, device, context })
     }
 
     pub(super) fn copy(
@@ -91,8 +97,9 @@ impl Lowering<'_> {
         // The driver changes no copies of rows in executables.
         let can_change = !between && height == 1 && depth == 1;
         let transfer = Transfer::Copy(copy, context);
+        let ends = [src.allocation, dst.allocation];
         // SAFETY: both ends lie in buffers that the `Exec` holds: building the graph checked their extents.
-        Ok(smallvec![unsafe { self.transfer(scope, id, after, transfer, can_change) }?])
+        Ok(smallvec![unsafe { self.transfer(scope, id, after, transfer, ends, can_change) }?])
     }
 
     pub(super) fn fill(
@@ -133,12 +140,15 @@ impl Lowering<'_> {
             self.note(dst.slot, Use::Filled(op, dst.offset + offset));
             let transfer = Transfer::Fill(fill, dst.context);
             // SAFETY: the destination lies in a buffer that the `Exec` holds: building the graph checked its extent.
-            nodes.push(unsafe { self.transfer(scope, id, after, transfer, true) }?);
+            nodes.push(unsafe {
+                self.transfer(scope, id, after, transfer, [dst.allocation; 2], true)
+            }?);
         }
         Ok(nodes)
     }
 
-    /// Adds a node that moves bytes. `can_change` says whether an executable takes other parameters for it.
+    /// Adds a node that moves bytes, with the allocations at both ends. `can_change` says whether an executable takes other
+    /// parameters for it.
     ///
     /// # Safety
     /// What it names is there for as long as the [`Exec`](crate::Exec) that is being made.
@@ -148,19 +158,18 @@ impl Lowering<'_> {
         id: NodeId,
         after: &Dependencies,
         transfer: Transfer,
+        ends: [Option<AllocationKey>; 2],
         can_change: bool,
     ) -> Result<CUgraphNode, InstantiateError> {
         let (Transfer::Copy(_, context) | Transfer::Fill(_, context)) = transfer;
-        // SAFETY: the caller's promise.
-        let node = unsafe { add_node(scope.driver, after, &mut transfer.params()) };
-        let node = node.map_err(scope.refused(id))?;
         let is_here = context == self.target.devices[0].context();
-        if can_change
-            && is_here
-            && let Some(made) = self.noted(scope, scope.driver)
-        {
-            made.transfer(node, after, transfer);
-        }
+        let changes = self.changeable;
+        let node = match self.noted(scope, scope.driver) {
+            Some(made) => Ok(made.transfer(after, transfer, ends, can_change && is_here, changes)),
+            // SAFETY: the caller's promise.
+            None => unsafe { add_node(scope.driver, after, &mut transfer.params()) },
+        };
+        let node = node.map_err(scope.refused(id))?;
         self.added(node, || Work::Transfer(transfer));
         Ok(node)
     }

@@ -17,6 +17,10 @@ use super::order::{By, Query, answer, positions};
 /// The redundant edges, by consumer and then in the order in which they were given. All of them can be removed
 /// together. O(nodes × edges / 1024) at worst; near-linear where edges are local or little depends on one node.
 pub fn redundant_edges(graph: &ComputeGraph) -> Vec<Edge> {
+    // In chains and trees nothing is implied, and most of what is captured is a chain.
+    if graph.node_ids().all(|node| graph.predecessors(node).len() < 2) {
+        return Vec::new();
+    }
     let places = graph.predecessor_lists();
     let position = positions(graph);
     let level = levels(graph).level;

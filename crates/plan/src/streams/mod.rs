@@ -105,17 +105,17 @@ pub fn schedule_in(
     let ordered = guaranteed(graph, &planned.reuse)?;
     let inner = inside(graph, options, planned)?;
     let finished = |candidate: Candidate| candidate.finished(planned, inner);
+    let independent = side_by_side(&ordered);
     let most = match options.streams {
-        StreamLimit::Full => return Ok(finished(full(&ordered)?.0)),
+        StreamLimit::Full => return Ok(finished(full(&ordered, independent)?.0)),
         StreamLimit::AtMost(most) => most.min(graph.node_count().max(1) as u32),
     };
     if most > MAX_STREAMS {
-        return Ok(finished(full(&ordered)?.0));
+        return Ok(finished(full(&ordered, independent)?.0));
     }
-    let costs = options.costs.map_or_else(|| Cow::from(assumed(graph)), Cow::from);
     let mut candidates = Vec::new();
-    if side_by_side(&ordered) <= most && affordable(&ordered) {
-        match full(&ordered).map(|(full, _)| full) {
+    if independent <= most && affordable(&ordered) {
+        match full(&ordered, independent).map(|(full, _)| full) {
             Ok(full) if full.streams <= most && options.costs.is_none() => {
                 return Ok(finished(full));
             }
@@ -124,6 +124,7 @@ pub fn schedule_in(
             Err(other) => return Err(other),
         }
     }
+    let costs = options.costs.map_or_else(|| Cow::from(assumed(graph)), Cow::from);
     candidates.extend(capped(&ordered, most, &costs, options.overheads)?);
     let work = costs.iter().fold(0u64, |sum, &ns| sum.saturating_add(ns));
     let wait_ns = options.overheads.handover_ns.max(work / (10 * costs.len().max(1) as u64));
@@ -164,7 +165,7 @@ pub fn schedule_counted(
 ) -> Result<(Schedule, Synchronisations), PlanError> {
     refuse(graph, options)?;
     let ordered = guaranteed(graph, &planned.reuse)?;
-    let (candidate, reduced) = full(&ordered)?;
+    let (candidate, reduced) = full(&ordered, side_by_side(&ordered))?;
     let inner = inside(graph, options, planned)?;
     Ok((candidate.finished(planned, inner), reduced.synchronisations(&ordered)))
 }
@@ -277,11 +278,11 @@ fn side_by_side(graph: &ComputeGraph) -> u32 {
     levels(graph).max_width().max(last as u32)
 }
 
-fn full(graph: &ComputeGraph) -> Result<(Candidate, Reduced), PlanError> {
+/// At full concurrency, for which so many streams are needed at least.
+fn full(graph: &ComputeGraph, least: u32) -> Result<(Candidate, Reduced), PlanError> {
     let too_many = |needed| PlanError::TooManyStreams { needed, limit: MAX_STREAMS };
-    let needed = side_by_side(graph);
-    if needed > MAX_STREAMS {
-        return Err(too_many(needed));
+    if least > MAX_STREAMS {
+        return Err(too_many(least));
     }
     let reduced = Reduced::of(graph);
     let Cover { stream, streams, mut waits } = reduced.cover(graph);

@@ -7,15 +7,13 @@
 use std::sync::Arc;
 
 use phonograph_graph::{
-    BufferId, BufferRole, ComputeGraph, NodeId, NodeKind, Region, Scalar, Schedule, SlotId,
+    BufferId, BufferRole, ComputeGraph, NodeKind, Operands, Scalar, Schedule, SlotId,
 };
-use rustc_hash::FxHashMap;
 
 use super::backend::{Backend, BackendError, Step};
 use super::caught::{Caught, attempt};
 use super::device::{Graph, Stream};
 use super::handle::{Buffer, GraphToken, Slot, assign};
-use super::op::uses;
 use super::server::Server;
 use super::template::Use;
 use super::window::Recorded;
@@ -157,7 +155,7 @@ fn recorded(
         let operation = graph.name().to_owned();
         CaptureError::Operation { operation, problem }
     };
-    let mut place: FxHashMap<BufferId, usize> = FxHashMap::default();
+    let mut place: Vec<Option<usize>> = vec![None; graph.buffers().len()];
     for (at, (id, buffer)) in buffers.iter().enumerate() {
         let declared = graph.buffers().get(id.index());
         let declared = declared.ok_or_else(|| wrong(format!("it has no {id}")))?;
@@ -165,55 +163,44 @@ fn recorded(
             let (name, has, needs) = (buffer.name(), buffer.bytes(), declared.bytes);
             return Err(wrong(format!("{name} has {has} bytes, {id} has {needs}")));
         }
-        if place.insert(*id, at).is_some() {
+        if place[id.index()].replace(at).is_some() {
             return Err(wrong(format!("{id} is given twice")));
         }
     }
     let mut recorded = Recorded::default();
     recorded.name = graph.name().into();
+    recorded.nodes = graph.node_count() as u64;
+    let mut operands = Operands::new();
+    // What the node at hand does to each buffer, and which those are.
+    let mut uses: Vec<Option<Use>> = vec![None; buffers.len()];
+    let mut used: Vec<usize> = Vec::new();
     for &id in graph.topological_order() {
-        let node = graph.node(id);
-        let used = uses_of(graph, id, buffers, &place);
-        let used = used.map_err(|buffer| {
-            wrong(format!("{id} ({}) uses {buffer}, which has no memory", node.name))
-        })?;
-        recorded.nodes += 1;
-        recorded.note_uses(used.iter().map(|&(at, used)| (&buffers[at].1, used)));
+        if graph.is_opaque(id) {
+            // A host function reaches the memory of a device through what it declares only.
+            if !matches!(graph.node(id).kind, NodeKind::Host(_)) {
+                let anything = Use { reads: true, writes: true, whole: false };
+                recorded.note_uses(buffers.iter().map(|(_, buffer)| (buffer, anything)));
+            }
+            continue;
+        }
+        operands.clear();
+        graph.add_operands(id, &mut operands);
+        for &(region, access) in &operands {
+            let Some(at) = place[region.buffer.index()] else {
+                if graph.buffer(region.buffer).role == BufferRole::Internal {
+                    continue;
+                }
+                let (name, buffer) = (&graph.node(id).name, region.buffer);
+                return Err(wrong(format!("{id} ({name}) uses {buffer}, which has no memory")));
+            };
+            let known = uses[at].get_or_insert_with(|| {
+                used.push(at);
+                Use::default()
+            });
+            known.add(access, region.bytes == buffers[at].1.bytes());
+        }
+        let all = used.drain(..).filter_map(|at| Some((&buffers[at].1, uses[at].take()?)));
+        recorded.note_uses(all);
     }
     Ok(recorded)
-}
-
-/// The places in `buffers` of what a node uses, or a buffer of the user's that is not there.
-fn uses_of(
-    graph: &ComputeGraph,
-    id: NodeId,
-    buffers: &[(BufferId, Buffer)],
-    place: &FxHashMap<BufferId, usize>,
-) -> Result<Vec<(usize, Use)>, BufferId> {
-    let effects = graph.effects(id);
-    let Some(regions) = effects.known() else {
-        // A host function reaches the memory of a device through what it declares only.
-        let host = matches!(graph.node(id).kind, NodeKind::Host(_));
-        let all = if host { 0 } else { buffers.len() };
-        return Ok((0..all)
-            .map(|at| (at, Use { reads: true, writes: true, whole: false }))
-            .collect());
-    };
-    let mut own: Vec<usize> = Vec::new();
-    let mut local = Vec::new();
-    for (region, access) in regions {
-        let Some(&at) = place.get(&region.buffer) else {
-            if graph.buffer(region.buffer).role == BufferRole::Internal {
-                continue;
-            }
-            return Err(region.buffer);
-        };
-        let index = own.iter().position(|&known| known == at).unwrap_or_else(|| {
-            own.push(at);
-            own.len() - 1
-        });
-        local.push((Region { buffer: BufferId::from_index(index), ..*region }, *access));
-    }
-    let of: Vec<Buffer> = own.iter().map(|&at| buffers[at].1.clone()).collect();
-    Ok(own.into_iter().zip(uses(&of, &local)).collect())
 }

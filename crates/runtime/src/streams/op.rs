@@ -227,16 +227,11 @@ pub fn external(name: &str, bytes: u64, space: Space) -> Declared {
     Declared { name: name.into(), bytes, align: DEFAULT_ALIGN, role, space }
 }
 
-pub(super) fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use> {
+fn uses(buffers: &[Buffer], regions: &[(Region, Access)]) -> Vec<Use> {
     let mut uses = vec![Use::default(); buffers.len()];
     for (region, access) in regions {
         let at = region.buffer.index();
-        uses[at].reads |= access.reads();
-        uses[at].writes |= access.writes();
-        uses[at].whole |= access.writes() && region.bytes == buffers[at].bytes();
-    }
-    for used in &mut uses {
-        used.whole &= !used.reads;
+        uses[at].add(*access, region.bytes == buffers[at].bytes());
     }
     uses
 }

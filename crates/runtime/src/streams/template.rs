@@ -7,7 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use phonograph_graph::{Arg, Expr, KernelNode, KernelRef, NodeKind, Op};
+use phonograph_graph::{Access, Arg, Expr, KernelNode, KernelRef, NodeKind, Op};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 
@@ -24,6 +24,15 @@ pub(super) struct Use {
     pub writes: bool,
     /// One access writes the whole buffer, and nothing of it is read.
     pub whole: bool,
+}
+
+impl Use {
+    /// Takes one more access into account, of all of the buffer or of a part.
+    pub fn add(&mut self, access: Access, all: bool) {
+        self.reads |= access.reads();
+        self.whole = (self.whole || access.writes() && all) && !self.reads;
+        self.writes |= access.writes();
+    }
 }
 
 pub(super) struct Template {
