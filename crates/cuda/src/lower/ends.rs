@@ -46,6 +46,11 @@ impl Beginnings {
         self.nodes += 1;
         self.kernels.get(at).or(self.kernels.last()).copied()
     }
+
+    /// Puts others in the place of the driver's nodes.
+    pub fn rename(&mut self, now: impl Fn(CUgraphNode) -> CUgraphNode) {
+        self.kernels.iter_mut().for_each(|kernel| *kernel = now(*kernel));
+    }
 }
 
 /// Whether so many nodes, so many of them kernels, are worth a kernel of their own.
@@ -139,7 +144,7 @@ mod tests {
 
     use arbtest::arbitrary::Unstructured;
     use libloading::Library;
-    use phonograph_graph::{GraphBuilder, Schedule};
+    use phonograph_graph::{GraphBuilder, KernelConfig, Schedule};
     use rustc_hash::FxHashSet;
 
     use super::*;
@@ -182,11 +187,22 @@ mod tests {
     }
 
     /// Makes a graph of the driver's of kernels with these edges, and checks that it has them, and besides them only those of
-    /// kernels that do nothing. Gives how many of these there are.
+    /// kernels that do nothing. Gives how many of these there are. The kernels from `urgent` on have a priority.
     #[track_caller]
-    fn check(cuda: &mut Cuda, k: &Function, nodes: u32, edges: &[(u32, u32)]) -> usize {
+    fn check(
+        cuda: &mut Cuda,
+        k: &Function,
+        nodes: u32,
+        edges: &[(u32, u32)],
+        urgent: u32,
+    ) -> usize {
         let mut b = GraphBuilder::new();
-        let ids: Vec<NodeId> = (0..nodes).map(|_| b.add_kernel("k", 1, 32, 0).finish()).collect();
+        let kernel = |at: u32| {
+            let priority = -i32::from(at >= urgent);
+            let config = KernelConfig { priority, ..KernelConfig::linear(1, 32, 0) };
+            b.add_kernel("k", 1, 32, 0).config(config).finish()
+        };
+        let ids: Vec<NodeId> = (0..nodes).map(kernel).collect();
         for &(from, to) in edges {
             b.dep(ids[from as usize], ids[to as usize]);
         }
@@ -236,7 +252,8 @@ mod tests {
     fn many_beginnings_and_ends_become_one() {
         on_kernels("lower::ends::tests::many_beginnings_and_ends_become_one", || {
             let (mut cuda, k) = made();
-            let mut check = |nodes: u32, edges: &[(u32, u32)]| check(&mut cuda, &k, nodes, edges);
+            let mut check =
+                |nodes: u32, edges: &[(u32, u32)]| check(&mut cuda, &k, nodes, edges, nodes);
             assert_eq!(check(0, &[]), 0);
             assert_eq!(check(1, &[]), 0);
             assert_eq!(check(3, &[(0, 1), (1, 2)]), 0);
@@ -271,7 +288,9 @@ mod tests {
                         }
                     }
                 }
-                check(&mut cuda, &k, nodes, &edges);
+                // Nodes before the first with a priority are noted, and made when that is.
+                let urgent = u.int_in_range(0..=nodes)?;
+                check(&mut cuda, &k, nodes, &edges, urgent);
                 Ok(())
             };
             arbtest::arbtest(random).budget_ms(500);

@@ -433,6 +433,7 @@ impl<'a> Lowering<'a> {
         for end in scope.ends_in(self.part).flat_map(|(_, ends)| ends) {
             *end = made.now(*end);
         }
+        scope.beginnings.rename(|node| made.now(node));
         for op in self.held.ops.iter_mut().filter(|op| op.part == self.part) {
             op.node = made.now(op.node);
         }
