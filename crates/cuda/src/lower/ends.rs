@@ -8,11 +8,10 @@
 //! much. 1000 empty kernels in ten layers, each after two of the layer before, take 341 µs on an H200, and 188 with one
 //! beginning and one end; 1000 without edges 1160 and 240. Fills and copies gain nothing. BENCHMARKS.md has more.
 //!
-//! Launch-order edges between kernels that nothing orders (the second may launch once the blocks of the first have) are no way
-//! to the same. Driver 580 takes what is on one stream to be over once the last kernel there is, which such an edge does not
-//! promise, and lets kernels begin before what they come after by full edges has ended: in 12 launches of those layers, of
-//! kernels of 1 to 30 µs, 4127 times. Between kernels without full edges they are right, but let some 32 run at once: of
-//! 640 kernels, every fifth of 300 µs, the last ends after 1245 µs instead of 459.
+//! Launch-order edges between kernels that nothing orders (the second may launch once the blocks of the first have) also
+//! spare beginnings, and keep nothing waiting, but let only some 32 kernels run at once: of 640 without other edges, every
+//! fifth of 300 µs, the last ends after 1245 µs on 16 lanes so linked, after 459 between one beginning and one end.
+//! Beside full edges they cost those, see [`Behind`](crate::graph::Behind).
 
 use cudarc::driver::sys::CUgraphNode;
 use phonograph_graph::{ComputeGraph, NodeId, NodeKind};
@@ -32,85 +31,103 @@ const ENDS: usize = 8;
 /// more beginnings or ends, groups of them have kernels of their own between them and the first or the last.
 const GROUP: usize = 128;
 
-/// What nodes come after that come after nothing else: each group after one.
+/// What nodes come after that come after nothing else.
 #[derive(Default)]
 pub(super) struct Beginnings {
+    /// How many nodes begin otherwise.
+    count: usize,
+    /// One for each group of them, if they get any.
     kernels: Vec<CUgraphNode>,
-    nodes: usize,
+    /// How many have one.
+    given: usize,
 }
 
 impl Beginnings {
     /// What the next node comes after, if there is anything.
     pub fn next(&mut self) -> Option<CUgraphNode> {
-        let at = self.nodes / GROUP;
-        self.nodes += 1;
+        let at = self.given / GROUP;
+        self.given += 1;
         self.kernels.get(at).or(self.kernels.last()).copied()
     }
 
-    /// Puts others in the place of the driver's nodes.
-    pub fn rename(&mut self, now: impl Fn(CUgraphNode) -> CUgraphNode) {
-        self.kernels.iter_mut().for_each(|kernel| *kernel = now(*kernel));
+    /// The driver's nodes, or what stands for them.
+    pub fn kernels_mut(&mut self) -> &mut [CUgraphNode] {
+        &mut self.kernels
     }
 }
 
 /// Whether so many nodes, so many of them kernels, are worth a kernel of their own.
-fn is_worth(nodes: usize, kernels: usize, fewest: usize) -> bool {
-    kernels >= fewest && 2 * kernels >= nodes
+fn is_worth(graph: &ComputeGraph, nodes: &[NodeId], fewest: usize) -> bool {
+    let is_kernel = |id: &&NodeId| matches!(graph.node(**id).kind, NodeKind::Kernel(_));
+    let kernels = nodes.iter().filter(is_kernel).count();
+    kernels >= fewest && 2 * kernels >= nodes.len()
 }
 
 impl Lowering<'_> {
-    /// Lowers nodes of the outermost graph as [`nodes`](Self::nodes) does, between one beginning and one end.
-    pub(super) fn between_ends(
+    /// Adds what nodes come after that come after none of these, which are about to be lowered.
+    pub(super) fn begin_as_one(
         &mut self,
         scope: &mut Scope<'_>,
         reuse: &FxHashMap<NodeId, Vec<NodeId>>,
         nodes: &[NodeId],
     ) -> Result<(), InstantiateError> {
-        // The kernels would be on the first, and others wait for it. Edges at launch order have to be the last ones.
-        if self.target.devices.len() > 1 || scope.graph.has_weak_edges() {
-            return self.nodes(scope, reuse, nodes);
-        }
-        let graph = scope.graph;
-        let kernels = |all: &[NodeId]| all.iter().filter(|id| is_kernel(graph, **id)).count();
         let begins = |id: &&NodeId| {
+            let before = scope.graph.predecessors(**id).iter();
             let reused = reuse.get(id).into_iter().flatten();
-            !graph.predecessors(**id).iter().chain(reused).any(|from| self.is_here(scope, *from))
+            !before.chain(reused).any(|from| self.is_here(scope, *from))
         };
         let first: Vec<NodeId> = nodes.iter().filter(begins).copied().collect();
-        let one_beginning = is_worth(first.len(), kernels(&first), BEGINNINGS);
-        if one_beginning {
-            let kernel = self.nothing(scope, &Dependencies::default())?;
-            let mut after = Dependencies::default();
-            after.push_full(kernel);
-            let groups = (first.len() > GROUP).then(|| 0..first.len().div_ceil(GROUP));
-            let groups = groups.into_iter().flatten().map(|_| self.nothing(scope, &after));
-            let groups = groups.collect::<Result<Vec<_>, _>>()?;
-            let kernels = if groups.is_empty() { vec![kernel] } else { groups };
-            scope.beginnings = Beginnings { kernels, nodes: 0 };
+        scope.beginnings = Beginnings { count: first.len(), ..Beginnings::default() };
+        if !self.have_ends() || !is_worth(scope.graph, &first, BEGINNINGS) {
+            return Ok(());
         }
-        self.nodes(scope, reuse, nodes)?;
-        scope.beginnings = Beginnings::default();
+        let kernel = self.nothing(scope, &[])?;
+        scope.beginnings.kernels = match first.len() {
+            ..=GROUP => vec![kernel],
+            many => (0..many.div_ceil(GROUP))
+                .map(|_| self.nothing(scope, &[kernel]))
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(())
+    }
+
+    /// Adds what comes after those of these nodes that nothing comes after. They have been lowered.
+    pub(super) fn end_as_one(
+        &mut self,
+        scope: &Scope<'_>,
+        nodes: &[NodeId],
+    ) -> Result<(), InstantiateError> {
+        let Beginnings { count, kernels, .. } = &scope.beginnings;
+        // With several beginnings an end costs more than it gains.
+        if !self.have_ends() || *count > 1 && kernels.is_empty() {
+            return Ok(());
+        }
         let is_last = |id: &&NodeId| !scope.is_followed[id.index()];
         let last: Vec<NodeId> = nodes.iter().filter(is_last).copied().collect();
-        // With several beginnings an end costs more than it gains.
-        let has_one = one_beginning || first.len() <= 1;
-        if has_one && is_worth(last.len(), kernels(&last), ENDS) {
+        if is_worth(scope.graph, &last, ENDS) {
             let ends = last.iter().flat_map(|id| scope.ends[id.index()].iter().copied());
             let mut ends: Vec<CUgraphNode> = ends.collect();
             while ends.len() > 1 {
-                let groups = ends.chunks(GROUP).map(|group| self.nothing(scope, &all(group)));
+                let groups = ends.chunks(GROUP).map(|group| self.nothing(scope, group));
                 ends = groups.collect::<Result<_, _>>()?;
             }
         }
         Ok(())
     }
 
-    /// Adds a kernel that does nothing.
+    /// Nodes of one device would wait for kernels of another.
+    fn have_ends(&self) -> bool {
+        self.target.devices.len() == 1
+    }
+
+    /// Adds a kernel that does nothing after these nodes.
     fn nothing(
         &mut self,
         scope: &Scope<'_>,
-        after: &Dependencies,
+        nodes: &[CUgraphNode],
     ) -> Result<CUgraphNode, InstantiateError> {
+        let mut after = Dependencies::default();
+        nodes.iter().for_each(|&node| after.push(node, edge_data(0, 0, false)));
         let function = self.target.kernels.empty(&self.target.devices[0]);
         let function = function.map_err(InstantiateError::Own)?;
         let one = (1, 1, 1);
@@ -118,24 +135,13 @@ impl Lowering<'_> {
         let launch = Launch { function: handle, grid: one, block: one, shared_bytes: 0, values };
         let mut pointers = Pointers::new();
         let node = match self.noted(scope, scope.driver) {
-            Some(made) => made.kernel(after, &launch, false, None),
+            Some(made) => made.kernel(&after, &launch, false, None),
             // SAFETY: the graph lives and has the nodes before; the function takes no parameters, and the `Exec` keeps it.
-            None => unsafe { add_kernel(scope.driver, after, &launch.params(&mut pointers)) }?,
+            None => unsafe { add_kernel(scope.driver, &after, &launch.params(&mut pointers)) }?,
         };
         self.held.functions.entry(handle).or_insert(function);
         Ok(node)
     }
-}
-
-fn is_kernel(graph: &ComputeGraph, id: NodeId) -> bool {
-    matches!(graph.node(id).kind, NodeKind::Kernel(_))
-}
-
-/// Full edges from these nodes.
-fn all(nodes: &[CUgraphNode]) -> Dependencies {
-    let mut after = Dependencies::default();
-    nodes.iter().for_each(|&node| after.push(node, edge_data(0, 0, false)));
-    after
 }
 
 #[cfg(test)]
@@ -144,7 +150,7 @@ mod tests {
 
     use arbtest::arbitrary::Unstructured;
     use libloading::Library;
-    use phonograph_graph::{GraphBuilder, KernelConfig, Schedule};
+    use phonograph_graph::{EdgeData, EventId, GraphBuilder, Schedule};
     use rustc_hash::FxHashSet;
 
     use super::*;
@@ -167,14 +173,18 @@ mod tests {
             "cuGraphAddNode_v2",
             "(long *n, long g, long *from, void *data, long many) { extern long nodes, count, edges[][2]; nodes++; while (many) { edges[count][0] = from[--many]; edges[count++][1] = nodes; } *n = nodes; return 0; }",
         ),
+        (
+            "cuGraphAddDependencies_v2",
+            "(long g, long *from, long *to, void *data, long many) { extern long count, edges[][2]; while (many) { edges[count][0] = from[--many]; edges[count++][1] = to[many]; } return 0; }",
+        ),
         ("cuFuncGetParamInfo", "(void) { return 1; }"),
         ("cuFuncGetAttribute", "(int *v) { *v = 1024; return 0; }"),
     ];
 
     type Edge = (usize, usize);
 
-    /// The first and the last node of the graph that was created last, and its edges.
-    fn noted() -> (usize, usize, FxHashSet<Edge>) {
+    /// The first and the last node of the graph that was created last, and its edges in the order in which they were added.
+    fn noted() -> (usize, usize, Vec<Edge>) {
         // SAFETY: the driver of this process has these variables, and nobody writes to them now.
         unsafe {
             let library = Library::new("libcuda.so").unwrap();
@@ -187,22 +197,11 @@ mod tests {
     }
 
     /// Makes a graph of the driver's of kernels with these edges, and checks that it has them, and besides them only those of
-    /// kernels that do nothing. Gives how many of these there are. The kernels from `urgent` on have a priority.
+    /// kernels that do nothing. Gives how many of these there are.
     #[track_caller]
-    fn check(
-        cuda: &mut Cuda,
-        k: &Function,
-        nodes: u32,
-        edges: &[(u32, u32)],
-        urgent: u32,
-    ) -> usize {
+    fn check(cuda: &mut Cuda, k: &Function, nodes: u32, edges: &[(u32, u32)]) -> usize {
         let mut b = GraphBuilder::new();
-        let kernel = |at: u32| {
-            let priority = -i32::from(at >= urgent);
-            let config = KernelConfig { priority, ..KernelConfig::linear(1, 32, 0) };
-            b.add_kernel("k", 1, 32, 0).config(config).finish()
-        };
-        let ids: Vec<NodeId> = (0..nodes).map(kernel).collect();
+        let ids: Vec<NodeId> = (0..nodes).map(|_| b.add_kernel("k", 1, 32, 0).finish()).collect();
         for &(from, to) in edges {
             b.dep(ids[from as usize], ids[to as usize]);
         }
@@ -211,6 +210,7 @@ mod tests {
         let bindings = unsafe { Bindings::new().kernel("k", k) };
         let exec = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings).unwrap();
         let (start, end, found) = noted();
+        let found: FxHashSet<Edge> = found.into_iter().collect();
         // Nobody else gets the executable, whose nodes are those of an earlier graph.
         assert_eq!((exec.renewed(), exec.handles().len()), (0, 1));
         let made: Vec<usize> = exec.driver_nodes().map(|node| node.unwrap()[0].addr()).collect();
@@ -252,8 +252,7 @@ mod tests {
     fn many_beginnings_and_ends_become_one() {
         on_kernels("lower::ends::tests::many_beginnings_and_ends_become_one", || {
             let (mut cuda, k) = made();
-            let mut check =
-                |nodes: u32, edges: &[(u32, u32)]| check(&mut cuda, &k, nodes, edges, nodes);
+            let mut check = |nodes: u32, edges: &[(u32, u32)]| check(&mut cuda, &k, nodes, edges);
             assert_eq!(check(0, &[]), 0);
             assert_eq!(check(1, &[]), 0);
             assert_eq!(check(3, &[(0, 1), (1, 2)]), 0);
@@ -273,6 +272,56 @@ mod tests {
     }
 
     #[test]
+    fn edges_at_launch_order_are_added_behind_those_of_the_end() {
+        let name = "lower::ends::tests::edges_at_launch_order_are_added_behind_those_of_the_end";
+        on_kernels(name, || {
+            let (mut cuda, k) = made();
+            let mut b = GraphBuilder::new();
+            let ids: Vec<NodeId> = (0..20).map(|_| b.add_kernel("k", 1, 32, 0).finish()).collect();
+            let data = EdgeData::LAUNCH_ORDER;
+            b.add_edge(phonograph_graph::Edge { from: ids[3], to: ids[7], data });
+            let graph = b.build().unwrap();
+            // SAFETY: nothing is launched.
+            let bindings = unsafe { Bindings::new().kernel("k", &k) };
+            let exec = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings).unwrap();
+            let made: Vec<usize> =
+                exec.driver_nodes().map(|node| node.unwrap()[0].addr()).collect();
+            let (start, end, edges) = noted();
+            assert_eq!(end + 1 - start, 22);
+            assert_eq!(edges.last(), Some(&(made[3], made[7])));
+        });
+    }
+
+    /// The kernels are noted, and made before the event, which cannot be; what begins behind it comes after the same kernel.
+    #[test]
+    fn what_is_not_noted_comes_after_the_beginning_too() {
+        on_kernels("lower::ends::tests::what_is_not_noted_comes_after_the_beginning_too", || {
+            let (mut cuda, k) = made();
+            // So that no node has the number that it is noted by.
+            check(&mut cuda, &k, 9, &[]);
+            let mut b = GraphBuilder::new();
+            let first = b.add_kernel("k", 1, 32, 0).finish();
+            b.add_kernel("k", 1, 32, 0).finish();
+            let event = b.add_event_record("done", EventId(0));
+            b.dep(first, event);
+            b.add_kernel("k", 1, 32, 0).finish();
+            let graph = b.build().unwrap();
+            // SAFETY: nothing is launched.
+            let bindings = unsafe { Bindings::new().kernel("k", &k) };
+            let exec = cuda.instantiate(&graph, &Schedule::sequential(&graph), &bindings).unwrap();
+            let made: Vec<usize> =
+                exec.driver_nodes().flatten().map(|nodes| nodes[0].addr()).collect();
+            let (start, end, found) = noted();
+            let others: Vec<usize> = (start..=end).filter(|node| !made.contains(node)).collect();
+            let [beginning, event] = others[..] else { panic!("{others:?}") };
+            let mut expected: Vec<Edge> = made.iter().map(|&kernel| (beginning, kernel)).collect();
+            expected.push((made[0], event));
+            let set = |edges: Vec<Edge>| edges.into_iter().collect::<FxHashSet<Edge>>();
+            assert_eq!(set(found), set(expected));
+        });
+    }
+
+    #[test]
     fn edges_stay_and_others_are_those_of_added_kernels() {
         on_kernels("lower::ends::tests::edges_stay_and_others_are_those_of_added_kernels", || {
             let (mut cuda, k) = made();
@@ -288,9 +337,7 @@ mod tests {
                         }
                     }
                 }
-                // Nodes before the first with a priority are noted, and made when that is.
-                let urgent = u.int_in_range(0..=nodes)?;
-                check(&mut cuda, &k, nodes, &edges, urgent);
+                check(&mut cuda, &k, nodes, &edges);
                 Ok(())
             };
             arbtest::arbtest(random).budget_ms(500);

@@ -4,9 +4,10 @@
 //! are the graph's edges, with their data, and the reuse edges of the memory plan; streams and events of the schedule
 //! leave no trace. A node becomes one node of the driver, or as many as it takes: a conditional has a kernel before it
 //! that hands over the value, a fill of slices with gaps is a node for each slice, a product by cuBLAS is a child graph.
-//! A step of several nodes is as many launches: fusing is for passes over graphs. A very large graph becomes several of the
-//! driver's, one after another (`parts`). Nodes of the outermost graph are noted before they are made ([`made`](crate::made)):
-//! where an earlier graph's executable serves, they never are. O(nodes + edges), besides compiling.
+//! A step of several nodes is as many launches: fusing is for passes over graphs. A graph that begins or ends in many places gets a
+//! kernel before all others and one behind them (`ends`), a very large one becomes several of the driver's, one after
+//! another (`parts`). Nodes of the outermost graph are noted before they are made ([`made`](crate::made)): where an earlier
+//! graph's executable serves, they never are. O(nodes + edges), besides compiling.
 
 mod bases;
 mod control;
@@ -276,6 +277,10 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), InstantiateError> {
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
         let (mut after, mut behind) = (Dependencies::default(), Behind::default());
+        let has_ends = scope.place == Place::Outermost && self.split.is_none();
+        if has_ends {
+            self.begin_as_one(scope, reuse, order)?;
+        }
         for &id in order {
             after.clear();
             if let Some(of_those_before) = self.make_before(scope, id)? {
@@ -325,6 +330,9 @@ impl<'a> Lowering<'a> {
                     scope.ends[id.index()] = ends;
                 }
             }
+        }
+        if has_ends {
+            self.end_as_one(scope, order)?;
         }
         // SAFETY: the nodes were added to this graph, which lives.
         Ok(unsafe { behind.add(scope.driver) }?)
@@ -433,7 +441,7 @@ impl<'a> Lowering<'a> {
         for end in scope.ends_in(self.part).flat_map(|(_, ends)| ends) {
             *end = made.now(*end);
         }
-        scope.beginnings.rename(|node| made.now(node));
+        scope.beginnings.kernels_mut().iter_mut().for_each(|node| *node = made.now(*node));
         for op in self.held.ops.iter_mut().filter(|op| op.part == self.part) {
             op.node = made.now(op.node);
         }

@@ -131,3 +131,35 @@ fn kernels_side_by_side_are_disabled_one_by_one() {
         assert_eq!(cuda.read::<u32>(&memory).unwrap(), [expected; WORDS as usize], "{at}");
     }
 }
+
+#[test]
+fn thousands_side_by_side_are_launched_in_parts() {
+    let Some(mut cuda) = cuda() else { return };
+    let (count, each) = (20_000u64, 8u64);
+    let mut b = GraphBuilder::new();
+    let whole = |b: &mut GraphBuilder, name: &str| {
+        let buffer = b.external_buffer(name, (4 * count * each) as usize);
+        View::contiguous(buffer, DType::U32, &[count * each]).unwrap()
+    };
+    let (x, y) = (whole(&mut b, "x"), whole(&mut b, "y"));
+    let plus = Expr::build(|e| e.output(e.input(DType::U32) * e.constant(3u32) + e.constant(1u32)));
+    let plus: Arc<Expr> = plus.unwrap().into();
+    b.add_elementwise("before", plus.clone(), &[y], &[], &[x]);
+    for at in 0..count {
+        let part = x.slice(0, at * each, each).unwrap();
+        b.add_elementwise("plus", plus.clone(), &[part], &[], &[part]);
+    }
+    b.add_elementwise("behind", plus, &[x], &[], &[y]);
+    let mut case = Case::new(b.build().unwrap());
+    case.replays = 2;
+    let schedule = Schedule::sequential(&case.graph);
+    let mut exec = case.instantiate(&mut cuda, &schedule);
+    for _ in 0..case.replays {
+        cuda.replay(&mut exec).unwrap();
+    }
+    for (buffer, expected) in case.external().into_iter().zip(case.on_cpu()) {
+        let memory = exec.memory(buffer).unwrap().clone();
+        assert!(cuda.read::<u8>(&memory).unwrap() == expected, "{buffer}");
+    }
+    assert_eq!(exec.handles().len(), 4);
+}
