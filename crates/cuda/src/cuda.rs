@@ -201,10 +201,10 @@ impl Cuda {
     /// ordered, kernels must be bound and take their arguments, generated kernels are compiled, memory must be there.
     ///
     /// Executables of graphs that are gone are kept, within bounds. A graph that differs from one of theirs only in where
-    /// its operands lie, in scalars and in launches gets that executable, brought up to date, in a third to a half of the
-    /// time on an H200;
-    /// [`Exec::renewed`] tells. That serves graphs of kernels without attributes, straight copies, fills and barriers, on one
-    /// device; others are instantiated. What is kept goes with this value.
+    /// its operands lie, in scalars and in launches gets that executable, brought up to date: nothing is made, and the driver is
+    /// called for the nodes whose parameters differ. [`Exec::renewed`] tells. That serves graphs of kernels without
+    /// attributes, straight copies, fills and barriers, on one device; others are instantiated. What is kept goes with this
+    /// value.
     pub fn instantiate(
         &mut self,
         graph: &ComputeGraph,

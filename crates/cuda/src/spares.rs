@@ -1,9 +1,9 @@
 //! Executables that nobody needs any more, kept for graphs that are like theirs.
 //!
 //! In: executables whose launches are over, with what they were made of. Out: one that is [given](Made::carry_over) the
-//! parameters of a graph that was just made, instead of instantiating that. To instantiate and upload a node takes the
-//! driver 2 to 2.6 µs on an H200; to give it other parameters, upload included, 0.2 to 0.4, and 1.5 if blocks or threads
-//! change.
+//! parameters of a graph that was just noted, instead of making and instantiating that. To make a node takes the driver 0.3 to
+//! 0.9 µs on an H200, to instantiate and upload it 2 to 2.6; to give it other parameters, upload included, 0.2 to 0.4, and
+//! 1.5 if blocks or threads change.
 //!
 //! A spare keeps alive what the driver needs: its graph, whose nodes stand for those of the executable, and the modules of its
 //! kernels. Memory that its nodes name may be gone; it is never launched before every node that names other memory now

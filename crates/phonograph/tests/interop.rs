@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use phonograph::cuda::cudarc::driver::sys::CUstream;
+use phonograph::cuda::cudarc::driver::sys::{self, CUstream};
 use phonograph::cuda::cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, result};
 use phonograph::interop::{captured, raw_graph};
 use phonograph::prelude::*;
@@ -71,6 +71,33 @@ fn a_graph_is_launched_in_the_order_of_a_stream_of_cudarcs() {
     }
     assert!(!graph.cuda_graph().unwrap().is_null() && !graph.cuda_exec().unwrap().is_null());
     assert!(!stream.cuda().unwrap().handle().is_null());
+}
+
+#[test]
+fn a_graph_that_an_earlier_ones_executable_serves_can_be_read() {
+    let Some((device, _)) = both() else { return };
+    let stream = device.stream(0);
+    let mut y = api::full([LEN], 0.0f32).sync_on(&stream).unwrap();
+    for round in 1..=3u32 {
+        let graph = CapturedGraph::scope(&stream, |s| {
+            (0..round).try_for_each(|_| s.record(increment(&mut y)).map(drop))?;
+            s.record(double(&mut y)).map(drop)
+        });
+        drop(graph.unwrap());
+        let graph = CapturedGraph::scope(&stream, |s| {
+            (0..round).try_for_each(|_| s.record(increment(&mut y)).map(drop))?;
+            s.record(double(&mut y)).map(drop)
+        });
+        let graph = graph.unwrap();
+        let mut count = 0;
+        // SAFETY: the graph lives; without room for nodes they are only counted.
+        let counted = unsafe {
+            sys::cuGraphGetNodes(graph.cuda_graph().unwrap(), std::ptr::null_mut(), &mut count)
+        };
+        assert_eq!((counted.result(), count), (Ok(()), round as usize + 1));
+        graph.launch().sync_on(&stream).unwrap();
+    }
+    check(&y, ((1.0 * 2.0 + 2.0) * 2.0 + 3.0) * 2.0);
 }
 
 #[test]
