@@ -1,4 +1,4 @@
-//! Rewritings that are wrong, one for each way to be: files in `data/rewrites`, named after what goes wrong in them.
+//! Rewritings: one for each way to be wrong, and some that look so; files in `data/rewrites`, named after what happens in them.
 //!
 //! A file has the `buffers` of both graphs, the graphs `before` and `after`, the `image` of the nodes (a number, or null for
 //! those that are gone), and the `violations` that the checker must find.

@@ -379,10 +379,15 @@ fn check_gone(groups: &Groups, found: &mut Vec<RewriteViolation>) {
     if gone.iter().all(|&node| writes(node).next().is_none()) {
         return;
     }
-    // What graphs inside nodes do not touch any more has been shown not to matter, when they were checked.
+    // What graphs inside nodes do not touch any more has been shown not to matter, when they were checked. What a node that is
+    // gone read matters to nobody: it made something of it that nobody sees.
     let add_operands = |node: NodeId, found: &mut Operands| match groups.image.of(node) {
         Some(image) if groups.after.node(image).kind.has_inner_graphs() => {
             groups.after.add_operands(image, found);
+        }
+        _ if emptied(node) => {
+            let own = groups.before.operands(node).into_iter();
+            found.extend(own.filter(|(_, access)| access.writes()));
         }
         _ => groups.before.add_operands(node, found),
     };
