@@ -325,28 +325,17 @@ pub(crate) struct Kernels {
     empty: Option<Function>,
 }
 
-/// Does nothing.
-const EMPTY: &str = ".version 7.0
-.target sm_75
-.address_size 64
-.visible .entry empty()
-{
-    ret;
-}
-";
-
 impl Kernels {
     fn new() -> Self {
         Self { cache: KernelCache::of_user(), loaded: FxHashMap::default(), empty: None }
     }
 
-    /// A kernel without parameters that does nothing, on the first device. It needs no compiler.
+    /// The kernel that does nothing, on the first device.
     pub fn empty(&mut self, first: &Device) -> Result<Function, ModuleError> {
         if let Some(known) = &self.empty {
             return Ok(known.clone());
         }
-        let empty = Module::from_ptx(first, EMPTY)?.function("empty")?;
-        Ok(self.empty.insert(empty).clone())
+        Ok(self.empty.insert(Function::empty(first)?).clone())
     }
 
     /// The function of a generated source on a device.

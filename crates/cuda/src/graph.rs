@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
     CUgraphEdgeData, CUgraphExec, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams,
     CUgraphNodeType, CUresult, cuGraphLaunch,
 };
-use phonograph_graph::EdgeData;
+use phonograph_graph::{EdgeData, EdgeKind};
 use phonograph_runtime::cpu::NodePath;
 
 use crate::bindings::InstantiateError;
@@ -52,6 +52,13 @@ impl Dependencies {
     pub fn iter(&self) -> impl Iterator<Item = (CUgraphNode, CUgraphEdgeData)> + '_ {
         let with_node = self.nodes.iter().copied().zip(self.data.iter().copied());
         with_node.chain(self.behind.iter().copied())
+    }
+
+    /// Full edges from these nodes, none of which is given twice.
+    pub fn on(nodes: impl IntoIterator<Item = CUgraphNode>) -> Self {
+        let mut after = Self::default();
+        nodes.into_iter().for_each(|node| after.push(node, edge_data(0, 0, false)));
+        after
     }
 
     /// Adds an edge that is not there yet.
@@ -114,6 +121,11 @@ impl Behind {
         // SAFETY: the caller's promise; the lists are of the same length.
         unsafe { call!(cuGraphAddDependencies_v2(graph, from, to, data, self.from.len())) }
     }
+}
+
+/// The data of an edge of a graph, as the driver has it.
+pub(crate) fn data_of(edge: EdgeData) -> CUgraphEdgeData {
+    edge_data(edge.from_port, edge.to_port, edge.kind == EdgeKind::Programmatic)
 }
 
 /// The data of an edge, as the driver has it.

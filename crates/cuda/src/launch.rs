@@ -5,10 +5,14 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUfunction};
+use cudarc::driver::sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUfunction, CUgraphNodeParams,
+    CUgraphNodeType,
+};
 use smallvec::SmallVec;
 
 use crate::device::zeroed;
+use crate::graph::params_of;
 use crate::module::Function;
 
 /// A kernel launch with the values of its parameters.
@@ -88,6 +92,13 @@ pub(crate) fn one_thread(kernel: &Function) -> CUDA_KERNEL_NODE_PARAMS_v3 {
     params.func = kernel.handle();
     (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
     (params.blockDimX, params.blockDimY, params.blockDimZ) = (1, 1, 1);
+    params
+}
+
+/// That launch as a node.
+pub(crate) fn one_thread_node(kernel: &Function) -> CUgraphNodeParams {
+    let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
+    params.__bindgen_anon_1.kernel = one_thread(kernel);
     params
 }
 

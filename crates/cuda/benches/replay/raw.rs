@@ -46,6 +46,16 @@ impl Launch<'_> {
     }
 }
 
+/// A launch of one warp, of a kernel without parameters.
+fn one_warp(kernel: &Function) -> CUDA_KERNEL_NODE_PARAMS {
+    // SAFETY: numbers and pointers may all be 0.
+    let mut params: CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
+    params.func = kernel.handle();
+    (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
+    (params.blockDimX, params.blockDimY, params.blockDimZ) = (32, 1, 1);
+    params
+}
+
 impl Raw {
     pub fn captured(
         device: &Device,
@@ -102,10 +112,7 @@ impl Raw {
         unsafe {
             expect(sys::cuCtxSetCurrent(device.context()));
             expect(sys::cuGraphCreate(&mut graph, 0));
-            let mut params: CUDA_KERNEL_NODE_PARAMS = std::mem::zeroed();
-            params.func = empty.handle();
-            (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
-            (params.blockDimX, params.blockDimY, params.blockDimZ) = (32, 1, 1);
+            let params = one_warp(empty);
             let mut last: [CUgraphNode; 1] = [ptr::null_mut()];
             let mut any: CUgraphNodeParams = std::mem::zeroed();
             any.type_ = CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
@@ -136,10 +143,7 @@ impl Raw {
         unsafe {
             expect(sys::cuCtxSetCurrent(device.context()));
             expect(sys::cuGraphCreate(&mut graph, 0));
-            let mut params: CUDA_KERNEL_NODE_PARAMS = std::mem::zeroed();
-            params.func = empty.handle();
-            (params.gridDimX, params.gridDimY, params.gridDimZ) = (1, 1, 1);
-            (params.blockDimX, params.blockDimY, params.blockDimZ) = (32, 1, 1);
+            let params = one_warp(empty);
             for from in shape {
                 let from: Vec<CUgraphNode> = from.iter().map(|&from| nodes[from]).collect();
                 let mut node = ptr::null_mut();

@@ -151,9 +151,8 @@ impl Watch {
             nodes.push(unsafe { single(&imported, id, device, &[]) }?);
         }
         let module = Module::from_ptx(device, PTX)?;
-        let [transfer, differ, empty] =
-            ["transfer", "differ", "empty"].map(|name| module.function(name));
-        let (transfer, differ, empty) = (transfer?, differ?, empty?);
+        let (transfer, differ) = (module.function("transfer")?, module.function("differ")?);
+        let empty = Function::empty(device)?;
         let owner = Arc::new(Owner);
         let table = ROWS as u64 * ROW_BYTES + MARKS as u64 * 8;
         let table = Memory::on_device(&owner, device, table)?;

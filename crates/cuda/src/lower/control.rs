@@ -18,13 +18,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Lowering;
 use super::bases::Base;
-use super::ends::Beginnings;
 use super::scope::{Place, Scope};
 use crate::bindings::InstantiateError;
 use crate::device::zeroed;
 use crate::error::{Version, call};
 use crate::exec::is_on_host;
-use crate::graph::{Dependencies, Graph, add_child, add_node, child_of, edge_data, params_of};
+use crate::graph::{Dependencies, Graph, add_child, add_node, child_of, params_of};
 use crate::host_call::{HostCall, call_host};
 use crate::launch::{Launch, Values};
 use crate::stream::Event;
@@ -264,11 +263,9 @@ impl Lowering<'_> {
             let inner = self.inner(scope, id, body, schedule, inside, Place::Body)?;
             if node.kind == ConditionalKind::While {
                 // After everything in the body the value is read again.
-                let mut last = Dependencies::default();
                 let sinks = body.node_ids().filter(|&id| body.successors(id).is_empty());
-                sinks
-                    .flat_map(|id| inner.ends[id.index()].iter())
-                    .for_each(|&end| last.push(end, edge_data(0, 0, false)));
+                let last = sinks.flat_map(|id| inner.ends[id.index()].iter().copied());
+                let last = Dependencies::on(last);
                 self.setter(scope, inside, id, handle, &value, &last)?;
             }
         }
@@ -312,19 +309,10 @@ impl Lowering<'_> {
             _ => Base::None,
         };
         let slots = graph.slots().iter().filter_map(|slot| slot.outer);
-        let mut scope = Scope {
-            graph,
-            schedule,
-            driver,
-            place,
-            path: around.path(id).0,
-            bases: graph.buffers().iter().map(base).collect(),
-            slots: slots.map(|slot| around.slots[slot.index()]).collect(),
-            ends: vec![SmallVec::new(); graph.node_count()],
-            parts: Vec::new(),
-            is_followed: vec![false; graph.node_count()],
-            beginnings: Beginnings::default(),
-        };
+        let bases = graph.buffers().iter().map(base).collect();
+        let slots = slots.map(|slot| around.slots[slot.index()]).collect();
+        let path = around.path(id).0;
+        let mut scope = Scope { place, path, ..Scope::new(graph, schedule, driver, bases, slots) };
         // Recursive over nesting, which graphs bound.
         self.graph(&mut scope)?;
         Ok(scope)

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use super::Lowering;
 use super::scope::Scope;
 use crate::bindings::InstantiateError;
-use crate::graph::{Dependencies, add_kernel, edge_data};
+use crate::graph::{Dependencies, add_kernel};
 use crate::launch::{Launch, Pointers, Values};
 
 /// The fewest kernels at the beginning that get one before them: the second costs more than that one.
@@ -72,13 +72,10 @@ impl Lowering<'_> {
         reuse: &FxHashMap<NodeId, Vec<NodeId>>,
         nodes: &[NodeId],
     ) -> Result<(), InstantiateError> {
-        if !self.have_ends() {
-            return Ok(());
-        }
         let begins = |id: &&NodeId| {
-            let before = scope.graph.predecessors(**id).iter();
-            let reused = reuse.get(id).into_iter().flatten();
-            !before.chain(reused).any(|from| self.is_here(scope, *from))
+            let are_here = |before: &[NodeId]| before.iter().any(|from| self.is_here(scope, *from));
+            !are_here(scope.graph.predecessors(**id))
+                && !reuse.get(id).is_some_and(|before| are_here(before))
         };
         let first: Vec<NodeId> = nodes.iter().filter(begins).copied().collect();
         scope.beginnings = Beginnings { count: first.len(), ..Beginnings::default() };
@@ -103,7 +100,7 @@ impl Lowering<'_> {
     ) -> Result<(), InstantiateError> {
         let Beginnings { count, kernels, .. } = &scope.beginnings;
         // With several beginnings an end costs more than it gains.
-        if !self.have_ends() || *count > 1 && kernels.is_empty() {
+        if *count > 1 && kernels.is_empty() {
             return Ok(());
         }
         let is_last = |id: &&NodeId| !scope.is_followed[id.index()];
@@ -119,19 +116,13 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Nodes of one device would wait for kernels of another.
-    fn have_ends(&self) -> bool {
-        self.target.devices.len() == 1
-    }
-
     /// Adds a kernel that does nothing after these nodes.
     fn nothing(
         &mut self,
         scope: &Scope<'_>,
         nodes: &[CUgraphNode],
     ) -> Result<CUgraphNode, InstantiateError> {
-        let mut after = Dependencies::default();
-        nodes.iter().for_each(|&node| after.push(node, edge_data(0, 0, false)));
+        let after = Dependencies::on(nodes.iter().copied());
         let function = self.target.kernels.empty(&self.target.devices[0]);
         let function = function.map_err(InstantiateError::Own)?;
         let one = (1, 1, 1);

@@ -46,7 +46,7 @@ use crate::device::Device;
 use crate::error::Version;
 use crate::exec::{Exec, Faults};
 use crate::front::{Front, PartId};
-use crate::graph::{Behind, Dependencies, edge_data};
+use crate::graph::{Behind, Dependencies, data_of};
 use crate::host_call::HostCall;
 use crate::made::Made;
 use crate::memory::{Memory, Owner};
@@ -57,7 +57,6 @@ use crate::slots::{Op, OpId, PointerSlot, ScalarSlot, Work};
 use crate::spares::Spares;
 use crate::stream::{Event, Stream};
 
-use ends::Beginnings;
 pub(crate) use product::Blas;
 pub use product::ProductBy;
 use scope::{Place, Scope};
@@ -114,19 +113,7 @@ pub(crate) fn instantiate_checked(
     lowering.events = bindings.events.clone();
     let bases = lowering.bind(graph)?;
     let slots = (0..graph.slots().len()).map(SlotId::from_index).collect();
-    let mut scope = Scope {
-        graph,
-        schedule,
-        driver: ptr::null_mut(),
-        place: Place::Outermost,
-        path: Vec::new(),
-        bases,
-        slots,
-        ends: vec![SmallVec::new(); graph.node_count()],
-        parts: Vec::new(),
-        is_followed: vec![false; graph.node_count()],
-        beginnings: Beginnings::default(),
-    };
+    let mut scope = Scope::new(graph, schedule, ptr::null_mut(), bases, slots);
     lowering.room_for_words(graph)?;
     let (origins, mut executables) = lowering.outermost(&mut scope, how)?;
     let by_cublas = lowering.held.products.iter().filter(|(_, by)| *by == ProductBy::Cublas);
@@ -277,7 +264,10 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), InstantiateError> {
         // Issue order puts producers first: the checker has seen that streams and events keep every edge.
         let (mut after, mut behind) = (Dependencies::default(), Behind::default());
-        let has_ends = scope.place == Place::Outermost && self.split.is_none();
+        // With several devices, nodes of one would wait for kernels of another.
+        let has_ends = scope.place == Place::Outermost
+            && self.split.is_none()
+            && self.target.devices.len() == 1;
         if has_ends {
             self.begin_as_one(scope, reuse, order)?;
         }
@@ -297,7 +287,7 @@ impl<'a> Lowering<'a> {
                         "a weak edge leads to it; devices before compute capability 9.0 have none";
                     return Err(scope.unsupported(id, reason));
                 }
-                let data = edge_data(edge.data.from_port, edge.data.to_port, programmatic);
+                let data = data_of(edge.data);
                 scope.is_followed[edge.from.index()] = true;
                 scope.ends[edge.from.index()]
                     .iter()

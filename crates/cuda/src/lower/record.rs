@@ -13,8 +13,7 @@ use phonograph_runtime::refused::{NodePath, can_be_disabled, check_races};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::ends::Beginnings;
-use super::scope::{Place, Scope};
+use super::scope::Scope;
 use super::{Held, Lowering, Target};
 use crate::adopted::Adopted;
 use crate::bindings::{Bindings, InstantiateError};
@@ -82,19 +81,7 @@ impl Recorded {
             lowering.room_for(MAX_SLOTS).map_err(InstantiateError::from)
         };
         let lowered = room.and_then(|()| lowering.bind(graph)).and_then(|bases| {
-            let mut scope = Scope {
-                graph,
-                schedule: &schedule,
-                driver,
-                place: Place::Outermost,
-                path: Vec::new(),
-                bases,
-                slots: slots.to_vec(),
-                ends: vec![SmallVec::new(); graph.node_count()],
-                parts: Vec::new(),
-                is_followed: vec![false; graph.node_count()],
-                beginnings: Beginnings::default(),
-            };
+            let mut scope = Scope::new(graph, &schedule, driver, bases, slots.to_vec());
             lowering.node(&mut scope, node, after)
         });
         // What a replay tells of the node has its number in the recording, not in the graph that it came in.

@@ -42,6 +42,31 @@ pub(super) struct Scope<'g> {
     pub beginnings: Beginnings,
 }
 
+impl<'g> Scope<'g> {
+    /// The outermost graph, of which nothing is lowered yet.
+    pub fn new(
+        graph: &'g ComputeGraph,
+        schedule: &'g Schedule,
+        driver: CUgraph,
+        bases: Vec<Base>,
+        slots: Vec<SlotId>,
+    ) -> Self {
+        Self {
+            graph,
+            schedule,
+            driver,
+            place: Place::Outermost,
+            path: Vec::new(),
+            bases,
+            slots,
+            ends: vec![SmallVec::new(); graph.node_count()],
+            parts: Vec::new(),
+            is_followed: vec![false; graph.node_count()],
+            beginnings: Beginnings::default(),
+        }
+    }
+}
+
 impl Scope<'_> {
     pub fn path(&self, id: NodeId) -> NodePath {
         let mut path = self.path.clone();

@@ -15,7 +15,7 @@ use crate::bindings::InstantiateError;
 use crate::device::Device;
 use crate::error::{DriverError, call};
 use crate::graph::{Dependencies, add_node, params_of};
-use crate::launch::one_thread;
+use crate::launch::one_thread_node;
 use crate::module::{Function, Module};
 use crate::stream::Event;
 
@@ -72,8 +72,7 @@ impl Split {
         let (events, nodes, replays) = (Vec::new(), Vec::new(), Vec::new());
         let mut split = Self { device, known, events, nodes, last, issued: false, replays };
         for _ in 0..=CALIBRATING {
-            let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-            params.__bindgen_anon_1.kernel = one_thread(&split.known);
+            let mut params = one_thread_node(&split.known);
             // SAFETY: the graph lives; the kernel takes no parameters and is kept here, which the graph's owner keeps.
             let node = unsafe { add_node(graph, &split.after(), &mut params) }?;
             split.mark(graph, smallvec![node])?;

@@ -18,12 +18,10 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUgraphNodeType;
-
 use crate::device::{Device, DeviceError};
 use crate::error::DriverError;
-use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
-use crate::launch::one_thread;
+use crate::graph::{Dependencies, Executable, Graph, add_node};
+use crate::launch::one_thread_node;
 use crate::loader::{Driver, Feature};
 use crate::memory::{Memory, Owner};
 use crate::module::{Function, Module, ModuleError};
@@ -117,8 +115,7 @@ impl Recorder {
         let pinned = Memory::on_host(&owner, &device, 2 * BYTES)?;
         let graph = Graph::new(&device)?;
         let _current = device.enter()?;
-        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-        params.__bindgen_anon_1.kernel = one_thread(&kernel);
+        let mut params = one_thread_node(&kernel);
         // SAFETY: the graph lives; the kernel has no parameters and is kept.
         unsafe { add_node(graph.handle(), &Dependencies::default(), &mut params) }?;
         let mut launched = Executable::new(&graph, 0).map_err(|refused| refused.error)?;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphNodeType, CUmemAllocationType,
-    CUmemAttach_flags, CUmemLocationType, CUmemPoolProps, CUstream,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUmemAllocationType, CUmemAttach_flags,
+    CUmemLocationType, CUmemPoolProps, CUstream,
 };
 use phonograph_trace::{Mode, StreamKind};
 
@@ -15,8 +15,8 @@ use super::perform::{flags_of, mode_of};
 use super::{RecordError, Recorder};
 use crate::device::zeroed;
 use crate::error::{DriverError, call, log_drop};
-use crate::graph::{Dependencies, Executable, Graph, add_node, params_of};
-use crate::launch::one_thread;
+use crate::graph::{Dependencies, Executable, Graph, add_node};
+use crate::launch::one_thread_node;
 use crate::stream::{Event, Stream};
 
 /// Bytes that a call works on.
@@ -80,8 +80,7 @@ impl<'a> Scene<'a> {
             call!(cuMemAllocManaged(&mut managed, BYTES, attach))?;
         }
         let spare_graph = Graph::new(device)?;
-        let mut params = params_of(CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL);
-        params.__bindgen_anon_1.kernel = one_thread(&recorder.kernel);
+        let mut params = one_thread_node(&recorder.kernel);
         // SAFETY: the graph lives; the kernel has no parameters and is the recorder's.
         unsafe { add_node(spare_graph.handle(), &Dependencies::default(), &mut params) }?;
         let spare = Executable::new(&spare_graph, 0).map_err(|refused| refused.error)?;

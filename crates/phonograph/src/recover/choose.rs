@@ -152,9 +152,10 @@ impl Watched<'_> {
             for (ends, making) in capped.ends().flat_map(|e| Making::ALL.map(|making| (e, making)))
             {
                 let layout = capped.layout(making, ends);
-                let next = self.candidate(&recovered.graph, layout, cap, making)?;
-                if !candidates.iter().any(|known| known.order == next.order) {
-                    candidates.push(next);
+                let (order, tried) = self.planned(&recovered.graph, &layout, cap, making)?;
+                if !candidates.iter().any(|known| known.order == order) {
+                    let arranged = self.watch.arrange(&order)?;
+                    candidates.push(Candidate { tried, layout, order, arranged });
                 }
             }
         }
@@ -168,6 +169,19 @@ impl Watched<'_> {
         cap: Option<u32>,
         making: Making,
     ) -> Result<Candidate, RecoverError> {
+        let (order, tried) = self.planned(flow, &layout, cap, making)?;
+        let arranged = self.watch.arrange(&order)?;
+        Ok(Candidate { tried, layout, order, arranged })
+    }
+
+    /// What a layout asks the driver for.
+    fn planned(
+        &self,
+        flow: &ComputeGraph,
+        layout: &Layout,
+        cap: Option<u32>,
+        making: Making,
+    ) -> Result<(Arrangement, Tried), RecoverError> {
         let order = layout.order(flow)?;
         let captured = |node: NodeId| self.order[node.index()];
         let edges: Vec<Edge> = edges(&order)
@@ -176,11 +190,9 @@ impl Watched<'_> {
             .collect();
         let (count, depth, ends) = (edges.len(), depth(&order), layout.ends);
         let nodes: Vec<NodeId> = layout.made.iter().copied().map(captured).collect();
-        let order = Arrangement { nodes, edges, ends };
-        let arranged = self.watch.arrange(&order)?;
         let (changes, micros, right) = (0, 0.0, None);
         let tried = Tried { cap, making, changes, ends, edges: count, depth, micros, right };
-        Ok(Candidate { tried, layout, order, arranged })
+        Ok((Arrangement { nodes, edges, ends }, tried))
     }
 
     /// Microseconds of a replay.

@@ -5,15 +5,15 @@
 use std::mem::{ManuallyDrop, forget};
 
 use cudarc::driver::sys::{CUgraph, CUgraphNode};
-use phonograph_graph::{Edge, EdgeKind, NodeId};
+use phonograph_graph::{Edge, NodeId};
 
 use super::{Lost, Watch, WatchError, single};
 use crate::error::call;
 use crate::foreign::edit::EditError;
 use crate::foreign::read::read;
 use crate::foreign::rebuild::copy_node;
-use crate::graph::{Behind, Dependencies, Executable, Graph, add_kernel, edge_data};
-use crate::launch::{Launch, Pointers, Values};
+use crate::graph::{Behind, Dependencies, Executable, Graph, add_node, data_of};
+use crate::launch::one_thread_node;
 
 /// The nodes of a watched graph in another order, ready to launch.
 pub struct Arranged {
@@ -144,9 +144,7 @@ impl Watch {
             let place = |node: NodeId| places.get(node.index()).copied().flatten();
             match (place(from), place(to)) {
                 (Some(before), Some(after)) if before < after => {
-                    let programmatic = data.kind == EdgeKind::Programmatic;
-                    let data = edge_data(data.from_port, data.to_port, programmatic);
-                    waits[to.index()].push((before, data));
+                    waits[to.index()].push((before, data_of(data)));
                     is_last[before] = false;
                 }
                 (Some(_), Some(_)) => {
@@ -156,12 +154,10 @@ impl Watch {
             }
         }
         let _current = self.device.enter()?;
-        let mut first = Dependencies::default();
         if ends.beginning {
-            let beginning = self.add_empty(into, &Dependencies::default())?;
-            made.ends.push(beginning);
-            first.push_full(beginning);
+            made.ends.push(self.add_empty(into, &Dependencies::default())?);
         }
+        let first = Dependencies::on(made.ends.iter().copied());
         let mut behind = Behind::default();
         for &id in order {
             let mut after = Dependencies::default();
@@ -179,9 +175,8 @@ impl Watch {
             made.nodes.push(node);
         }
         if ends.end {
-            let mut last = Dependencies::default();
-            let all = made.nodes.iter().zip(is_last).filter(|(_, is_last)| *is_last);
-            all.for_each(|(&node, _)| last.push_full(node));
+            let last = made.nodes.iter().zip(is_last).filter(|(_, is_last)| *is_last);
+            let last = Dependencies::on(last.map(|(&node, _)| node));
             made.ends.push(self.add_empty(into, &last)?);
         }
         // SAFETY: the graph lives, and the nodes were just added to it.
@@ -190,11 +185,9 @@ impl Watch {
 
     /// Adds a kernel that does nothing.
     fn add_empty(&self, into: CUgraph, after: &Dependencies) -> Result<CUgraphNode, WatchError> {
-        let (function, one) = (self.empty.handle(), (1, 1, 1));
-        let (values, mut pointers) = (Values::default(), Pointers::new());
-        let launch = Launch { function, grid: one, block: one, shared_bytes: 0, values };
+        let mut params = one_thread_node(&self.empty);
         // SAFETY: both graphs live, and the function takes no parameters; whoever launches the graph keeps it.
-        Ok(unsafe { add_kernel(into, after, &launch.params(&mut pointers)) }?)
+        Ok(unsafe { add_node(into, after, &mut params) }?)
     }
 }
 
